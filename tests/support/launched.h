@@ -17,8 +17,8 @@
 namespace lockstep::support {
 
 /// `script` says what the ranks do: fake_rank.cpp.
-inline PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "", double timeout_s = 0,
-                        ProcessStart start = ProcessStart::forked) {
+inline PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "",
+                        double timeout_s = 0, ProcessStart start = ProcessStart::forked) {
   PlannedRun run;
   run.id = id;
   run.cell = script;
@@ -34,9 +34,11 @@ inline PlannedRun a_run(const std::string& id, int ranks, Backend kind, const st
 
 /// "2 finished, 1 requeued", and a line for each failure, with the last lines of its log under it.
 inline std::string outcome(const LaunchReport& report) {
-  std::string text = fmt::format("{} finished, {} requeued{}", report.finished, report.requeued, report.interrupted ? ", interrupted" : "");
+  std::string text = fmt::format("{} finished, {} requeued{}", report.finished, report.requeued,
+                                 report.interrupted ? ", interrupted" : "");
   for (const RankFailure& each : report.failures) {
-    text += fmt::format("\n{} {}, rank {}, step {}, {}: {}", each.run, to_word(each.kind), each.rank, each.step, each.operation, each.message);
+    text += fmt::format("\n{} {}, rank {}, step {}, {}: {}", each.run, to_word(each.kind), each.rank, each.step,
+                        each.operation, each.message);
     for (const std::string& line : each.last_lines) text += "\n  " + line;
   }
   return text;
@@ -46,7 +48,8 @@ inline std::string outcome(const LaunchReport& report) {
 inline void expect_no_orphan(const std::string& dir, int processes = -1) {
   std::istringstream lines(read_text(dir + "/pids"));
   int count = 0;
-  for (pid_t pid; lines >> pid; ++count) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " of " << dir << " is still there";
+  for (pid_t pid; lines >> pid; ++count)
+    EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " of " << dir << " is still there";
   if (processes >= 0) {
     EXPECT_EQ(count, processes) << dir;
   }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <functional>
 #include <sstream>
 
 #include "harness/answer/stats/outcome.h"
@@ -17,6 +18,7 @@
 #include "scenarios/energy/spec.h"
 #include "tests/support/made_run.h"
 #include "tests/support/out_fixture.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -38,29 +40,23 @@ Mechanism flipped() {
 
 std::string text_of(const Mechanism& mechanism) { return check_text(document_of(mechanism), false, 0); }
 
-TEST(ComparisonText, NamesThePlace) {
-  EXPECT_EQ(text_of(flipped()),
-            "✗ different from step 17: local gradients\n"
-            "  one bit\n"
-            "  they part at step 17\n"
-            "  fix   look there\n"
-            "  ✗ local gradients  rank 5, head.weight: expected 3f, found 3e\n");
-}
-
-TEST(ComparisonText, TellsARankThatIsUnknownFromAll) {
+TEST(ComparisonText, NamesThePlaceAndSaysNoneWhereThereIsNone) {
+  support::Said said;
   Mechanism mechanism = flipped();
-  mechanism.first_divergence->rank = kAllRanks;
-  EXPECT_THAT(text_of(mechanism), HasSubstr("✗ local gradients  all ranks, head.weight"));
-  mechanism.first_divergence->rank = kRankUnknown;
-  EXPECT_THAT(text_of(mechanism), HasSubstr("✗ local gradients  rank unknown, head.weight"));
-}
-
-TEST(ComparisonText, SaysNoPlaceWhereThereIsNone) {
+  said("a place", text_of(mechanism));
+  for (const int rank : {kAllRanks, kRankUnknown}) {
+    mechanism.first_divergence->rank = rank;
+    said(rank == kAllRanks ? "all ranks" : "rank unknown", text_of(mechanism));
+  }
   Mechanism equal;
   equal.verdict = VerdictKind::identical;
   equal.sentence = "Identical: every bit of 20 steps is equal.";
   equal.facts = {{Mark::same, "loss", ""}, {Mark::none, "parameters", "only the run recorded it"}};
-  EXPECT_EQ(text_of(equal), "✓ the same: every bit of 20 steps is equal\n  ✓ loss   – parameters  only the run recorded it\n");
+  said("identical", text_of(equal));
+  mechanism.verdict = VerdictKind::inconclusive;
+  mechanism.sentence = "Run A ended after 4 steps. Nothing could be compared: both traces end before the first step.";
+  mechanism.decide = "lockstep check --ranks 1,3 -- COMMAND";
+  said("undecided", text_of(mechanism));
 }
 
 TEST(ComparisonText, HasTwelveLinesWhateverThereIsToSayAndNeverCutsCauseFixAndWhatDecides) {
@@ -72,14 +68,6 @@ TEST(ComparisonText, HasTwelveLinesWhateverThereIsToSayAndNeverCutsCauseFixAndWh
   const std::string text = text_of(mechanism);
   EXPECT_LE(std::ranges::count(text, '\n'), 14);
   EXPECT_THAT(text, AllOf(HasSubstr("\n  one bit\n"), HasSubstr("\n  fix   look there\n")));
-  mechanism.verdict = VerdictKind::inconclusive;
-  mechanism.sentence = "Run A ended after 4 steps. Nothing could be compared: both traces end before the first step.";
-  mechanism.decide = "lockstep check --ranks 1,3 -- COMMAND";
-  mechanism.facts.clear();
-  EXPECT_EQ(text_of(mechanism),
-            "– undecided: nothing could be compared: both traces end before the first step\n"
-            "  Run A ended after 4 steps.\n"
-            "  to decide: lockstep check --ranks 1,3 -- COMMAND\n");
 }
 
 TEST(ComparisonText, ShowsNamesOfATraceOnOneLineEach) {
@@ -135,19 +123,14 @@ TEST(CompareFlightRecords, NamesTheFileThatItCouldNotRead) {
   EXPECT_THAT(found.sentence, testing::AllOf(HasSubstr("b/rank_1: is cut short; nothing is said of rank 1"), testing::Not(HasSubstr("left no record"))));
 }
 
-TEST(ComparisonExitCode, FollowsTheVerdict) {
-  EXPECT_EQ(comparison_exit_code(VerdictKind::identical, {}), 0);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::within_envelope, {}), 0);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::equivalent, {}), 0);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::divergent, {}), 1);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::inconclusive, {}), 5);
-}
-
-TEST(ComparisonExitCode, FollowsTheExpectation) {
-  EXPECT_EQ(comparison_exit_code(VerdictKind::divergent, {"divergent"}), 0);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::identical, {"divergent"}), 1);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::within_envelope, {"identical"}), 1);
-  EXPECT_EQ(comparison_exit_code(VerdictKind::inconclusive, {"identical"}), 5);
+TEST(ComparisonExitCode, FollowsTheVerdictAndTheExpectation) {
+  using V = VerdictKind;
+  const std::tuple<V, std::vector<std::string>, int> rows[] = {
+      {V::identical, {}, 0},           {V::within_envelope, {}, 0},        {V::equivalent, {}, 0},
+      {V::divergent, {}, 1},           {V::inconclusive, {}, 5},           {V::divergent, {"divergent"}, 0},
+      {V::identical, {"divergent"}, 1}, {V::within_envelope, {"identical"}, 1}, {V::inconclusive, {"identical"}, 5}};
+  for (const auto& [verdict, expected, code] : rows)
+    EXPECT_EQ(comparison_exit_code(verdict, expected), code) << name_of(verdict);
 }
 
 TEST(Words, AreSplitAtCommasAndKeptOnce) {
@@ -157,20 +140,13 @@ TEST(Words, AreSplitAtCommasAndKeptOnce) {
 
 TEST(Words, AreRefusedWithTheNearestKnownOne) {
   EXPECT_NO_THROW(require_known("html", {"html", "md"}, "--format", "format"));
-  try {
-    require_known("htm", {"html", "md"}, "--format", "format");
-    FAIL() << "nothing was thrown";
-  } catch (const ConfigError& error) {
-    ASSERT_EQ(error.problems().size(), 1U);
-    EXPECT_EQ(error.problems()[0].suggestion, "html");
-    EXPECT_THAT(error.problems()[0].text(), HasSubstr("--format: unknown format 'htm'; known are html, md"));
-  }
+  support::Said said;
+  said("htm", support::thrown_by([] { require_known("htm", {"html", "md"}, "--format", "format"); }));
 }
 
 // `compare --rule tost`, and what bits have in common with it, as a user calls them.
 
 using testing::AllOf;
-using testing::Not;
 
 const std::vector<double> kScatter = {0.50, 0.52, 0.49, 0.51, 0.53, 0.48, 0.50, 0.52, 0.49, 0.51};
 
@@ -189,9 +165,11 @@ struct End {
 class CompareOutcome : public testing::Test {
  protected:
   /// A folder with the reference 1x24 and the cell 2x12, which ends `by` lower or higher.
-  void write(const std::string& name, double by, const Primary& primary = {"accuracy_24", 0.03, 0.05, 0.4}) {
+  void write(const std::string& name, double by, const std::function<void(OutCell&)>& change = {},
+             const Primary& primary = {"accuracy_24", 0.03, 0.05, 0.4}) {
     OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
     OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(by)), false};
+    if (change) change(cell);
     write_out(folder_ / name, {cell}, reference, primary);
   }
   CompareCommandOptions options(const std::string& a, const std::string& b) const {
@@ -207,40 +185,33 @@ class CompareOutcome : public testing::Test {
     const int code = compare_command(o, console);
     return {code, out.str()};
   }
-  static std::string refusal(const CompareCommandOptions& o) {
+  /// Exit code and what is printed, or the problems for which it is refused.
+  static std::string end_of(const CompareCommandOptions& o) {
     try {
-      call(o);
+      const End end = call(o);
+      return fmt::format("exit {}: {}", end.code, end.out);
     } catch (const ConfigError& error) {
-      std::string all;
+      std::string all = "refused: ";
       for (const ConfigProblem& problem : error.problems()) all += problem.text() + "\n";
       return all;
+    } catch (const TraceError& error) {
+      return error.what();
     }
-    return "";
   }
   const TempFolder folder_;
 };
 
-TEST_F(CompareOutcome, FindsTwoFoldersEquivalent) {
+TEST_F(CompareOutcome, FindsFoldersEquivalentAndAPlantedLossOfAccuracy) {
+  support::Said said(folder_.path());
   write("a", 0);
   write("b", 0.002);
-  const End end = call(options("a", "b"));
-  EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("equivalent: 2x12 global"));
-  EXPECT_THAT(end.out, HasSubstr("learns the same"));
+  write("c", -0.1);
+  said("0.002 higher", end_of(options("a", "b")));
+  CompareCommandOptions lower = options("a", "c");
+  said("0.1 lower", end_of(lower));
+  lower.expect = {"divergent"};
+  said("as expected", end_of(lower));
 }
-
-TEST_F(CompareOutcome, FindsAPlantedLossOfAccuracy) {
-  write("a", 0);
-  write("b", -0.1);
-  const End end = call(options("a", "b"));
-  EXPECT_EQ(end.code, 1);
-  EXPECT_THAT(end.out, HasSubstr("divergent: 2x12 global"));
-  EXPECT_THAT(end.out, HasSubstr("learns worse"));
-  CompareCommandOptions expected = options("a", "b");
-  expected.expect = {"divergent"};
-  EXPECT_EQ(call(expected).code, 0);
-}
-
 TEST_F(CompareOutcome, ComparesOneCellWithAReferenceByName) {
   write("a", -0.1);
   CompareCommandOptions o = options("a:1x24 global", "a:2x12 global");
@@ -256,106 +227,71 @@ TEST_F(CompareOutcome, ComparesOneCellWithAReferenceByName) {
   EXPECT_TRUE(comparison.at("question_differences").empty());  // Another layout is no other question.
 }
 
-TEST_F(CompareOutcome, ListsTheCellsThatThereAre) {
-  write("a", 0);
-  write("b", 0);
-  EXPECT_THAT(refusal(options("a:2x12 local", "b")),
-              AllOf(HasSubstr("there is no cell '2x12 local'"), HasSubstr("2x12 global, 1x24 global")));
-  EXPECT_THAT(refusal(options("none", "b")), HasSubstr("none: no such folder"));
-  EXPECT_THAT(refusal(options("a", "a")), HasSubstr("both sides are the same runs"));
-}
-
 TEST_F(CompareOutcome, RefusesAnotherQuestionUnlessAskedTo) {
+  support::Said said(folder_.path());
   write("a", 0);
-  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
-  energy(cell.config).data.stride = 4;
-  cell.config.steps = 200;
-  cell.config.eval_every = 50;
-  write_out(folder_ / "b", {cell}, reference, {"accuracy_24", 0.05, 0.05, 0.4});
-  EXPECT_THAT(
-      refusal(options("a", "b")),
-      AllOf(HasSubstr("data.stride is 4 against 2"), HasSubstr("steps is 200 steps against 100 steps"),
-            HasSubstr("eval_every is 50 steps against 25 steps"),
-            HasSubstr("primary.margin is 0.05 against 0.03"), HasSubstr("--across")));
+  const auto other = [](OutCell& cell) {
+    energy(cell.config).data.stride = 4;
+    cell.config.steps = 200;
+    cell.config.eval_every = 50;
+  };
+  write("b", 0, other, {"accuracy_24", 0.05, 0.05, 0.4});
+  said("another question", end_of(options("a", "b")));
   CompareCommandOptions across = options("a", "b");
   across.across = true;
-  across.margin = 0.04;
-  const End end = call(across);
-  EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("across questions: data.stride is 4 against 2"));
-  EXPECT_THAT(end.out, Not(HasSubstr("primary.margin")));  // The one that is given replaces both.
+  across.margin = 0.04;  // replaces both
+  said("across", end_of(across));
 }
-
 TEST_F(CompareOutcome, CountsSamplesWhereTheBatchGrows) {
   OutCell small{"1x3", out_config(1, 3), ending_at(kScatter), true};
   small.config.steps = 800;
   small.config.eval_every = 200;
   OutCell big{"2x12", out_config(2, 12), ending_at(shifted(0)), false};
   write_out(folder_ / "a", {big}, small);
-  EXPECT_EQ(call(options("a:1x3", "a:2x12")).code, 0);
+  support::Said said(folder_.path());
+  said("as many samples", end_of(options("a:1x3", "a:2x12")));
   big.config.steps = 200;
   write_out(folder_ / "b", {big}, small);
-  EXPECT_THAT(refusal(options("b:1x3", "b:2x12")), HasSubstr("steps is 4800 samples against 2400 samples"));
+  said("fewer samples", end_of(options("b:1x3", "b:2x12")));
 }
 
-TEST_F(CompareOutcome, RefusesSeedsWithoutAPartner) {
+TEST_F(CompareOutcome, SaysWhatCannotBeCompared) {
+  support::Said said(folder_.path());
   write("a", 0);
-  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
-  cell.seeds.pop_back();
-  cell.seeds.back().seed = 17;
-  write_out(folder_ / "b", {cell}, reference);
-  EXPECT_THAT(refusal(options("a", "b")),
-              AllOf(HasSubstr("seeds without a partner: 8, 9 (2x12 global"), HasSubstr("17 (2x12 global")));
-}
-
-TEST_F(CompareOutcome, NamesRunsThatAreGone) {
-  write("a", 0);
-  write("b", 0);
-  std::filesystem::remove_all(folder_ / "b/runs/2x12-global-s4");
-  EXPECT_THAT(refusal(options("a", "b")), HasSubstr("the runs of seeds 4 no longer exist"));
-}
-
-TEST_F(CompareOutcome, FailsOnAMetricThatIsNotANumber) {
-  write("a", 0);
-  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
-  cell.seeds[3].accuracy.back() = std::nan("");
-  write_out(folder_ / "b", {cell}, reference);
-  const End end = call(options("a", "b"));
-  EXPECT_EQ(end.code, 1);
-  EXPECT_THAT(end.out, AllOf(HasSubstr("failed: nonfinite"), HasSubstr("accuracy_24 is nan")));
-}
-
-TEST_F(CompareOutcome, LeavesSingleRunsUndecidedWithTheSeedsNeeded) {
-  write("a", 0);
-  const End end = call(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0"));
-  EXPECT_EQ(end.code, 5);
-  EXPECT_THAT(end.out, AllOf(HasSubstr("inconclusive"), HasSubstr("seeds needed: 2 or more")));
-  // Without a matrix around them nothing declares a margin.
-  std::filesystem::rename(folder_ / "a/results.json", folder_ / "a/gone.json");
-  EXPECT_THAT(refusal(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0")), HasSubstr("--margin"));
-}
-
-TEST_F(CompareOutcome, RefusesMarginsAndAlphasOutOfRange) {
-  write("a", 0);
-  write("b", 0);
-  CompareCommandOptions o = options("a", "b");
+  write("same", 0);
+  said("no such cell", end_of(options("a:2x12 local", "same")));
+  said("no such folder", end_of(options("none", "same")));
+  said("the same runs", end_of(options("a", "a")));
+  write("seeds", 0, [](OutCell& cell) {
+    cell.seeds.pop_back();
+    cell.seeds.back().seed = 17;
+  });
+  said("seeds without a partner", end_of(options("a", "seeds")));
+  write("gone", 0);
+  std::filesystem::remove_all(folder_ / "gone/runs/2x12-global-s4");
+  said("runs that are gone", end_of(options("a", "gone")));
+  write("nan", 0, [](OutCell& cell) { cell.seeds[3].accuracy.back() = std::nan(""); });
+  said("a metric that is no number", end_of(options("a", "nan")));
+  CompareCommandOptions o = options("a", "same");
   o.margin = 0.0;
   o.alpha = 0.5;
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("the margin is 0"), HasSubstr("alpha is 0.5")));
-  o = options("a", "b");
+  said("margin and alpha", end_of(o));
+  o = options("a", "same");
   o.metric = "cross_entropy_24";
-  EXPECT_THAT(refusal(o), HasSubstr("--margin"));
-  o = options("a", "b");
+  said("a metric without a margin", end_of(o));
   o.rule = "tots";
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("known are bits, tost"), HasSubstr("did you mean tost")));
+  said("a rule", end_of(o));
   o.rule = "bits";
   o.margin = 0.1;
-  EXPECT_THAT(refusal(o), HasSubstr("--margin: is allowed with --rule tost, not with --rule bits"));
+  said("a margin of bits", end_of(o));
+  o = options("a", "same");
+  o.rule = "bits";
+  said("an output folder is no run", end_of(o));
+  said("single runs", end_of(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0")));
+  // Without a matrix around them nothing declares a margin.
+  std::filesystem::rename(folder_ / "a/results.json", folder_ / "a/gone.json");
+  said("single runs without a matrix", end_of(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0")));
 }
-
 TEST_F(CompareOutcome, NamesCellsWithoutAPartner) {
   OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
   const OutCell one{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
@@ -363,11 +299,11 @@ TEST_F(CompareOutcome, NamesCellsWithoutAPartner) {
   const OutCell three{"4x6 global", out_config(4, 6), ending_at(shifted(0)), false};
   write_out(folder_ / "a", {one, two}, reference);
   write_out(folder_ / "b", {one, three}, reference);
-  EXPECT_THAT(refusal(options("a", "b")), AllOf(HasSubstr("3x8 global"), HasSubstr("4x6 global")));
-  CompareCommandOptions across = options("a", "b");
-  across.across = true;
-  EXPECT_THAT(call(across).out,
-              AllOf(HasSubstr("equivalent: 2x12 global"), HasSubstr("not compared: the cell 3x8")));
+  support::Said said(folder_.path());
+  CompareCommandOptions o = options("a", "b");
+  said("refused", end_of(o));
+  o.across = true;
+  said("across", end_of(o));
 }
 
 /// Two traced runs whose run.json says what they are.
@@ -396,11 +332,10 @@ TEST_F(CompareBits, RefusesOtherDataAndOtherTrainers) {
   RunConfig b = out_config(3, 8);
   b.data.seed = 5;
   CompareCommandOptions o = traced(out_config(3, 8), b);
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("data.seed is 5 against 0"), HasSubstr("--across")));
+  support::Said said(folder_.path());
+  said("refused", end_of(o));
   o.across = true;
-  const End end = call(o);
-  EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("across questions: data.seed is 5 against 0"));
+  said("across", end_of(o));
   o.json = true;
   EXPECT_EQ(nlohmann::json::parse(call(o).out).at("question_differences").at(0).at("what"), "data.seed");
 }
@@ -412,8 +347,8 @@ TEST_F(CompareBits, RefusesTheTraceOfAnotherRun) {
   const std::string file = "/rank-0.trace";
   std::filesystem::copy_file(folder_ / ("b" + file), folder_ / ("a" + file),
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/rank-0.trace: does not belong to the run.json beside it"),
-                                HasSubstr(config_hash(b))));
+  support::Said said(folder_.path());
+  said("refused", end_of(o));
 }
 
 // The runs part at step 0, and the damage lies behind: it is told all the same.
@@ -429,17 +364,8 @@ TEST_F(CompareBits, RefusesATraceThatIsDamagedBehindTheFirstDivergence) {
   std::string trace = read_text(path);
   trace[trace.size() - 60] ^= 1;
   write_text(path, trace);
-  EXPECT_THROW(
-      {
-        try {
-          call(o);
-        } catch (const TraceError& error) {
-          EXPECT_THAT(error.what(),
-                      AllOf(HasSubstr(path + ": at offset "), HasSubstr("after step 1: a frame is damaged")));
-          throw;
-        }
-      },
-      TraceError);
+  support::Said said(folder_.path());
+  said("refused", end_of(o));
 }
 
 TEST_F(CompareBits, RefusesADamagedDescription) {
@@ -447,8 +373,8 @@ TEST_F(CompareBits, RefusesADamagedDescription) {
   nlohmann::json run = nlohmann::json::parse(read_text(folder_ / "a/run.json"));
   run["config"]["steps"] = 9;
   write_text(folder_ / "a/run.json", run.dump());
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/run.json is damaged: its checksum is "),
-                                HasSubstr("run its matrix again to retrain this run")));
+  EXPECT_THAT(end_of(o), AllOf(HasSubstr("a/run.json is damaged: its checksum is "),
+                               HasSubstr("run its matrix again to retrain this run")));
 }
 
 TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
@@ -456,9 +382,8 @@ TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
   b.steps = 700;
   energy(b).negatives = Negatives::local;
   energy(b).data.cache = false;
-  const End end = call(traced(out_config(3, 8), b));
-  EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("✓ the same: every bit"));
+  support::Said said(folder_.path());
+  said("the same", end_of(traced(out_config(3, 8), b)));
 }
 
 TEST_F(CompareBits, HalfARunPassesOnlyIfNoMoreIsAskedFor) {
@@ -467,22 +392,26 @@ TEST_F(CompareBits, HalfARunPassesOnlyIfNoMoreIsAskedFor) {
   half.steps = support::steps_up_to(2);
   half.config_hash = config_hash(out_config(3, 8));
   support::write_fake_run(folder_ / "b", half);
-  EXPECT_EQ(call(o).code, 5);
-  EXPECT_THAT(call(o).out, AllOf(HasSubstr("– undecided: "), HasSubstr("b ends after step 1, and ")));
+  support::Said said(folder_.path());
+  said("half", end_of(o));
   o.steps = 2;
-  EXPECT_EQ(call(o).code, 0);
+  said("two steps", end_of(o));
   o.steps = 0;
   o.expect = {"identical,inconclusive"};
-  EXPECT_EQ(call(o).code, 0);
+  said("expected", end_of(o));
   o.rule = "tost";
   o.steps = 2;
-  EXPECT_THAT(refusal(o), HasSubstr("--steps"));
+  said("steps of another rule", end_of(o));
+  o = traced(out_config(3, 8), out_config(3, 8));
+  o.repeats = {folder_ / "a", folder_ / "a", folder_ / "a"};
+  said("too few repeats", end_of(o));
 }
 
-TEST_F(CompareBits, RefusesABandOfTooFewRepeats) {
-  CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
-  o.repeats = {folder_ / "a", folder_ / "a", folder_ / "a"};
-  EXPECT_THAT(refusal(o), HasSubstr("--repeat: 3 are given, and measuring the tolerance takes 4 or more"));
+TEST_F(CompareBits, RefusesTwoModels) {
+  CompareCommandOptions o;
+  o.run_a = LOCKSTEP_SOURCE_DIR "/tests/conformance/verdicts/twice/a";
+  o.run_b = LOCKSTEP_SOURCE_DIR "/tests/conformance/reports/pytorch-176076-last-rows-never-move/right";
+  EXPECT_THAT(end_of(o), HasSubstr("these are not two runs of one model: of 3 and 3 parameters 0 agree in name and shape"));
 }
 
 /// Two free runs of a matrix and what it has left beside them.
@@ -532,28 +461,18 @@ class CompareBeside : public CompareBits {
   }
 };
 
-TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecide) {
+TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecideAndFindWhatFreeOnesCannotShow) {
+  support::Said said(folder_.path());
   const CompareCommandOptions o = matrix(nullptr);
-  const End end = call(o);
-  EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, AllOf(HasSubstr("✓ the same within rounding: "),
-                             HasSubstr("The same matrix has forced runs: a-forced and b-forced, with their float64 twins")));
-  // Without one that has finished nothing is decided.
+  said("with forced runs", end_of(o));
   std::filesystem::remove(folder_ / "b-forced/done");
-  const End open = call(o);
-  EXPECT_EQ(open.code, 5) << open.out;
-  EXPECT_THAT(open.out, HasSubstr("– undecided: "));
+  said("of which none has finished", end_of(o));
+  std::filesystem::remove_all(folder_ / "b");
+  said("a fault", end_of(matrix([](support::FakeStep& it) {
+         if (it.step < 10) return;
+         for (float& value : support::tensor_of(it.reduced_gradients, "head.weight")) value *= 1.01F;
+       })));
 }
-
-TEST_F(CompareBeside, ForcedRunsFindWhatFreeOnesCannotShow) {
-  const End end = call(matrix([](support::FakeStep& it) {
-    if (it.step < 10) return;
-    for (float& value : support::tensor_of(it.reduced_gradients, "head.weight")) value *= 1.01F;
-  }));
-  EXPECT_EQ(end.code, 1) << end.out;
-  EXPECT_THAT(end.out, AllOf(HasSubstr("✗ different from step"), HasSubstr("step 10"), HasSubstr("head.weight")));
-}
-
 TEST_F(CompareBeside, NamesTheSeedThatTheMatrixForced) {
   matrix(nullptr);
   RunConfig reference = out_config(1, 24), cell = out_config(3, 8);
@@ -565,17 +484,8 @@ TEST_F(CompareBeside, NamesTheSeedThatTheMatrixForced) {
   write_run("b7", cell, free);
   CompareCommandOptions o = options("a7", "b7");
   o.rule = "bits";
-  const End end = call(o);
-  EXPECT_EQ(end.code, 5) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("has forced runs of seed 0"));
-}
-
-TEST_F(CompareBits, SaysThatAnOutputFolderIsNoRun) {
-  write("a", 0);
-  write("b", 0);
-  CompareCommandOptions o = options("a", "b");
-  o.rule = "bits";
-  EXPECT_THAT(refusal(o), HasSubstr("is the output folder of a matrix"));
+  support::Said said(folder_.path());
+  said("of another seed", end_of(o));
 }
 
 }  // namespace

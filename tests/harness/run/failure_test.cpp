@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -14,6 +16,7 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -27,6 +30,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/run/supervisor.h"
 #include "tests/support/made_run.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -61,23 +65,82 @@ class NameFailure : public testing::Test {
   RunEnds ends_;
 };
 
-TEST_F(NameFailure, FindsNothingWhereEveryRankFinished) {
-  all_finish();
-  ends_.ends = {{2}, {0}, {1}};
-  EXPECT_FALSE(name_failure(ends_));
-  ends_.ends = {{-1}};
-  EXPECT_FALSE(name_failure(ends_));
+TEST_F(NameFailure, NamesTheRankThatFailedFirstAndHow) {
+  struct Row {
+    const char* what;
+    std::vector<RankEnd> ends;
+    std::function<void()> left;  ///< what the ranks have left
+  };
+  const auto finish = [this](std::vector<int> ranks) {
+    for (const int rank : ranks) result(rank, "finished");
+  };
+  const std::string stopped = "stopped by signal 15 (SIGTERM) after step 7: saved as step 7";
+  const Row rows[] = {
+      {"every rank finished", {{2}, {0}, {1}}, [&] { finish({0, 1, 2}); }},
+      {"one process of all finished", {{-1}}, [&] { finish({0, 1, 2}); }},
+      {"stopped in order",
+       {{2, 143}, {0, 143}, {1, 143}},
+       [&] {
+         for (const int rank : {0, 1, 2}) result(rank, "interrupted", stopped);
+       }},
+      {"lost before peers",
+       {{0, 1}, {1, 1, 0, false, "there is no such process"}, {2, 0, 9, true}},
+       [&] { result(0, "failed", "Connection closed by peer"); }},
+      {"lost after one that failed",
+       {{0, 1}, {1, 1, 0, false, "there is no such process"}, {2, 0, 11}},
+       [&] { result(0, "failed", "Connection closed by peer"); }},
+      {"threw, and the others lost it",
+       {{0, 1}, {2, 1}, {1, 1}},
+       [&] {
+         result(0, "failed", "[pair.cc:534] Connection closed by peer [127.0.0.1]:31");
+         result(1, "failed", "no such tensor");
+         result(2, "failed", "Timed out waiting 1000ms for recv operation to complete");
+         heartbeat_.report(1, 17, "forward");
+         write_text(rank_log_path(folder_.path(), 1), "first\nlast\n");
+       }},
+      {"died, though its peers ended before",
+       {{0, 1}, {2, 1}, {1, 0, SIGSEGV}},
+       [&] {
+         result(0, "failed", "Connection reset by peer");
+         result(2, "failed", "Broken pipe");
+       }},
+      {"those that the launcher killed",
+       {{0, 0, SIGKILL, true}, {1, 0, SIGKILL, true}, {2, 1}},
+       [&] { result(2, "failed", "disk on fire"); }},
+      {"an exit status without a result", {{0}, {1}, {2}}, [&] { finish({0, 2}); }},
+      {"a crash after the result", {{0}, {1, 3}, {2}}, [&] { finish({0, 1, 2}); }},
+      {"half a result",
+       {{0}, {1}, {2}},
+       [&] {
+         finish({0, 1});
+         write_text(rank_result_path(folder_.path(), 2), "{\"rank\": 2, ");
+       }},
+      {"a rank inside one process",
+       {{-1, 1}},
+       [&] {
+         result(0, "failed", "another rank failed");
+         result(1, "finished");
+         result(2, "failed", "no such tensor");
+         write_text(rank_log_path(folder_.path(), -1), "the only log\n");
+       }},
+      {"a process of several was killed", {{-1, 0, SIGKILL}}, [] {}},
+      {"a process of one was killed", {{-1, 0, SIGKILL}}, [&] { ends_.world_size = 1; }},
+  };
+  support::Said said(folder_.path());
+  for (const Row& row : rows) {
+    for (const auto& file : std::filesystem::directory_iterator(folder_.path()))
+      if (file.path().filename() != "beat") std::filesystem::remove(file);
+    heartbeat_ = HeartbeatFile::create(folder_ / "beat", 3);
+    ends_.world_size = 3;
+    row.left();
+    ends_.ends = row.ends;
+    const auto failure = name_failure(ends_);
+    said(row.what, !failure ? "no failure"
+                            : fmt::format("{}, rank {}, step {} {}: {} [{}]", to_word(failure->kind), failure->rank,
+                                          failure->step, failure->operation, failure->message,
+                                          fmt::join(failure->last_lines, " | ")));
+  }
 }
-
-TEST_F(NameFailure, TellsARunThatWasStoppedInOrderFromOneThatFailed) {
-  for (int rank = 0; rank < 3; ++rank) result(rank, "interrupted", "stopped by signal 15 (SIGTERM) after step 7: saved as step 7");
-  ends_.ends = {{2, 143}, {0, 143}, {1, 143}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->kind, FailureKind::interrupted);
-  EXPECT_EQ(failure->message, "stopped by signal 15 (SIGTERM) after step 7: saved as step 7");
-}
-
 TEST_F(NameFailure, NamesARankThatLeftWellBeforeItsWorkWasDoneAndNotWhoWaitedForIt) {
   for (const int rank : {0, 1}) heartbeat_.report(rank, 5, "forward"), result(rank, "failed", "Connection closed by peer");
   ends_.ends = {{2}, {0, 1}, {1, 1}};
@@ -102,20 +165,6 @@ TEST_F(NameFailure, KnowsWhatARankSaidOfItselfThoughItsProcessStays) {
   result(1, "finished");
   EXPECT_FALSE(said_failure(ends_, 1));
   EXPECT_FALSE(said_failure(ends_, 0));
-}
-
-TEST_F(NameFailure, NamesARankThatIsLostBeforePeersButAfterOneThatFailed) {
-  result(0, "failed", "Connection closed by peer");
-  ends_.ends = {{0, 1}, {1, 1, 0, false, "there is no such process"}, {2, 0, 9, true}};
-  auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->kind, FailureKind::lost);
-  EXPECT_EQ(failure->rank, 1);
-  EXPECT_EQ(failure->message, "there is no such process");
-  ends_.ends.back() = {2, 0, 11};
-  failure = name_failure(ends_);
-  EXPECT_EQ(failure->kind, FailureKind::died);
-  EXPECT_EQ(failure->rank, 2);
 }
 
 PlannedRun planned() {
@@ -166,93 +215,6 @@ TEST_F(NameFailure, NamesTheFileThatAFinishedRankLeftDamaged) {
   EXPECT_THAT(
       unreadable_failure(ends_, planned())->message,
       HasSubstr("rank-0.result.json is of a run with the config hash decaf, where c0ffee was expected"));
-}
-
-TEST_F(NameFailure, NamesTheOneThatThrewNotThoseThatLostIt) {
-  result(0, "failed", "[pair.cc:534] Connection closed by peer [127.0.0.1]:31");
-  result(1, "failed", "no such tensor");
-  result(2, "failed", "Timed out waiting 1000ms for recv operation to complete");
-  heartbeat_.report(1, 17, "forward");
-  write_text(rank_log_path(folder_.path(), 1), "first\nlast\n");
-  ends_.ends = {{0, 1}, {2, 1}, {1, 1}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, 1);
-  EXPECT_EQ(failure->kind, FailureKind::threw);
-  EXPECT_EQ(failure->message, "no such tensor");
-  EXPECT_EQ(failure->step, 17);
-  EXPECT_EQ(failure->operation, "forward");
-  EXPECT_THAT(failure->last_lines, ElementsAre("first", "last"));
-}
-
-TEST_F(NameFailure, NamesADeadRankThoughItsPeersEndedBefore) {
-  result(0, "failed", "Connection reset by peer");
-  result(2, "failed", "Broken pipe");
-  ends_.ends = {{0, 1}, {2, 1}, {1, 0, SIGSEGV}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, 1);
-  EXPECT_EQ(failure->kind, FailureKind::died);
-  EXPECT_EQ(failure->message, "killed by signal 11 (SIGSEGV)");
-}
-
-TEST_F(NameFailure, DoesNotNameRanksThatTheLauncherKilled) {
-  result(2, "failed", "disk on fire");
-  ends_.ends = {{0, 0, SIGKILL, true}, {1, 0, SIGKILL, true}, {2, 1}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, 2);
-}
-
-TEST_F(NameFailure, DoesNotTrustAnExitStatusWithoutAResult) {
-  result(0, "finished");
-  result(2, "finished");
-  ends_.ends = {{0}, {1}, {2}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, 1);
-  EXPECT_EQ(failure->message, "exited with status 0 without a result");
-}
-
-TEST_F(NameFailure, NoticesACrashAfterTheResult) {
-  all_finish();
-  ends_.ends = {{0}, {1, 3}, {2}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->message, "exited with status 3 after it had finished");
-}
-
-TEST_F(NameFailure, TakesAHalfWrittenResultAsEvidence) {
-  all_finish();
-  write_text(rank_result_path(folder_.path(), 2), "{\"rank\": 2, ");
-  ends_.ends = {{0}, {1}, {2}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, 2);
-  EXPECT_THAT(failure->message, HasSubstr("rank-2.result.json"));
-}
-
-TEST_F(NameFailure, FindsTheFailedRankInsideOneProcess) {
-  result(0, "failed", "another rank failed");
-  result(1, "finished");
-  result(2, "failed", "no such tensor");
-  write_text(rank_log_path(folder_.path(), -1), "the only log\n");
-  ends_.ends = {{-1, 1}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, 2);
-  EXPECT_EQ(failure->kind, FailureKind::threw);
-  EXPECT_THAT(failure->last_lines, ElementsAre("the only log"));
-}
-
-TEST_F(NameFailure, NamesNoRankWhereAProcessOfSeveralWasKilled) {
-  ends_.ends = {{-1, 0, SIGKILL}};
-  const auto failure = name_failure(ends_);
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->rank, -1);
-  EXPECT_EQ(failure->message, "killed by signal 9 (SIGKILL) (the process that holds all 3 ranks)");
-  ends_.world_size = 1;
-  EXPECT_EQ(name_failure(ends_)->rank, 0);
 }
 
 TEST(OnlyLostItsPeers, TellsConsequencesFromCauses) {

@@ -61,7 +61,9 @@ class Launcher : public testing::Test {
     }
     return order;
   }
-  void expect_no_orphan(const std::string& id, int processes) const { support::expect_no_orphan(folder_ / ("runs/" + id), processes); }
+  void expect_no_orphan(const std::string& id, int processes) const {
+    support::expect_no_orphan(folder_ / ("runs/" + id), processes);
+  }
 
   const TempFolder folder_;
   Plan plan_;
@@ -96,7 +98,8 @@ TEST_P(StartedRanks, RunEachInItsOwnProcessAndEmulatedInOne) {
 TEST_P(StartedRanks, AreProgramsOfTheirOwnWhereTheyAreExecuted) {
   plan_.runs = {a_run("a", 2, Backend::gloo, "all:arguments", 0, GetParam())};
   launch_all();
-  EXPECT_THAT(read_text(rank_log_path(folder_ / "runs/a", 1)), HasSubstr(GetParam() == ProcessStart::forked ? "--socket 3" : "--rank 1"));
+  EXPECT_THAT(read_text(rank_log_path(folder_ / "runs/a", 1)),
+              HasSubstr(GetParam() == ProcessStart::forked ? "--socket 3" : "--rank 1"));
 }
 
 /// Tells of a run that nobody asked for, and then that it can start nothing.
@@ -197,13 +200,29 @@ TEST_F(Launcher, NamesTheRankThatFailsAndHow) {
   };
   const char *const thrown = "no such tensor: head.weight", *const escapes = ": exited with status 1 without a result\n";
   const std::vector<Row> rows = {
-      {3, Backend::gloo, "all:wait 1:die", {"died, rank 1, step 3, train: killed by signal 9 (SIGKILL)\n  rank 1 is about to die"}},
-      {3, Backend::gloo, "all:wait 1:die", {"died, rank 1, ", "signal 9", "\n  rank 1 is about to die"}, 0, ProcessStart::executed},
-      {3, Backend::gloo, "0:lose 1:wait 2:throw",
-       {"threw, rank 2, ", ": no such tensor: head.weight\n  rank 2 is about to throw\n  rank 2 failed: no such tensor: head.weight"}},
+      {3,
+       Backend::gloo,
+       "all:wait 1:die",
+       {"died, rank 1, step 3, train: killed by signal 9 (SIGKILL)\n  rank 1 is about to die"}},
+      {3,
+       Backend::gloo,
+       "all:wait 1:die",
+       {"died, rank 1, ", "signal 9", "\n  rank 1 is about to die"},
+       0,
+       ProcessStart::executed},
+      {3,
+       Backend::gloo,
+       "0:lose 1:wait 2:throw",
+       {"threw, rank 2, ",
+        ": no such tensor: head.weight\n  rank 2 is about to throw\n  rank 2 failed: no such tensor: head.weight"}},
       {3, Backend::emulated, "1:throw", {"rank 1, ", thrown}},
       {2, Backend::gloo, "1:escape", {"rank 1, ", escapes, "\n  rank 1: thrown past the rank's own net"}},
-      {2, Backend::gloo, "1:escape all:wait", {"rank 1, ", "\n  rank 1: thrown past the rank's own net"}, 0, ProcessStart::executed},
+      {2,
+       Backend::gloo,
+       "1:escape all:wait",
+       {"rank 1, ", "\n  rank 1: thrown past the rank's own net"},
+       0,
+       ProcessStart::executed},
       {3, Backend::gloo, "2:leave", {"rank 2, ", "exited with status 0 without a result"}},
       {3, Backend::gloo, "all:wait 0:hang", {"hung, rank 0, ", ", train: no progress for"}, 0.8},
       {3, Backend::gloo, "all:lose 1:stop", {"hung, rank 1, ", "Connection closed by peer"}},
@@ -212,7 +231,8 @@ TEST_F(Launcher, NamesTheRankThatFailsAndHow) {
   for (const Row& row : rows) {
     const TempFolder own;
     options_.out_dir = own.path();
-    plan_.runs = {a_run("a", row.ranks, row.kind, row.script, row.timeout_s, row.start), a_run("b", 1, Backend::emulated)};
+    plan_.runs = {a_run("a", row.ranks, row.kind, row.script, row.timeout_s, row.start),
+                  a_run("b", 1, Backend::emulated)};
     plan_.runs[0].config.watch.slow_s = 0.7;
     plan_.runs[0].hash = config_hash(plan_.runs[0].config);
     const LaunchReport report = launch_all();
@@ -325,7 +345,8 @@ TEST_F(InterruptedLauncher, KillsRanksThatIgnoreTheRequestAndAtOnceWhenAskedTwic
 
 TEST_F(Launcher, SaysThatThereIsNoRankProgramOrHowItsParentEndedThatCannotServe) {
   plan_.runs = {a_run("a", 1, Backend::emulated)};
-  for (const auto& [program, words] : {std::pair{"/nowhere/lockstep-rank", "/nowhere/lockstep-rank"}, {"/bin/false", "exit status 1"}}) {
+  for (const auto& [program, words] :
+       {std::pair{"/nowhere/lockstep-rank", "/nowhere/lockstep-rank"}, {"/bin/false", "exit status 1"}}) {
     options_.rank_program = program;
     EXPECT_THAT([this] { launch_all(); }, ThrowsMessage<MachineError>(HasSubstr(words)));
   }

@@ -74,7 +74,8 @@ class ExternalLaunchers : public testing::Test {
   void expect_no_orphan() const { support::expect_no_orphan(folder_ / "runs/a"); }
   /// The outcome (support/launched.h) has those words, and no rank is left.
   void expect(const LaunchReport& report, const std::vector<const char*>& says) const {
-    for (const char* words : says) EXPECT_THAT(support::outcome(report), HasSubstr(words)) << testing::PrintToString(said_);
+    for (const char* words : says)
+      EXPECT_THAT(support::outcome(report), HasSubstr(words)) << testing::PrintToString(said_);
     expect_no_orphan();
   }
 
@@ -103,7 +104,8 @@ TEST_F(ExternalLaunchers, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
 
 TEST_F(ExternalLaunchers, TellADeadRankByItsOwnProcessNotByTheirExit) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die")};
-  expect(launch_by(by_shell("", "wait; exit 0")), {"0 finished, 0 requeued\na died, rank 1, ", ": killed by signal 9 (SIGKILL)\n"});
+  expect(launch_by(by_shell("", "wait; exit 0")),
+         {"0 finished, 0 requeued\na died, rank 1, ", ": killed by signal 9 (SIGKILL)\n"});
 }
 
 TEST_F(ExternalLaunchers, AreNotBlamedForWhatARankThrows) {
@@ -113,12 +115,16 @@ TEST_F(ExternalLaunchers, AreNotBlamedForWhatARankThrows) {
 TEST_F(ExternalLaunchers, ThatCannotStartTheRanksEndTheMatrixAndSayWhy) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   const std::pair<const char*, std::vector<const char*>> rows[] = {
-      {"LOCKSTEP_RANK_ID=0 LOCKSTEP_WORLD_SIZE=2 {rank_program} run {run} --prepared", {"status 2", "brings 2 processes and this run wants 3"}},
-      {"echo 'srun: error: More processors requested than permitted'; exit 1 # {rank_program} {run}", {"fewer than 3 tasks", "salloc -n 3"}},
-      {"echo no such partition; exit 3 # {rank_program} {run}", {"its ranks cannot be started", "status 3; no such partition"}},
+      {"LOCKSTEP_RANK_ID=0 LOCKSTEP_WORLD_SIZE=2 {rank_program} run {run} --prepared",
+       {"status 2", "brings 2 processes and this run wants 3"}},
+      {"echo 'srun: error: More processors requested than permitted'; exit 1 # {rank_program} {run}",
+       {"fewer than 3 tasks", "salloc -n 3"}},
+      {"echo no such partition; exit 3 # {rank_program} {run}",
+       {"its ranks cannot be started", "status 3; no such partition"}},
   };
   for (const auto& [script, says] : rows) {
-    for (const char* words : says) EXPECT_THAT([&] { launch_by({"sh", "-c", script}); }, ThrowsMessage<MachineError>(HasSubstr(words)));
+    for (const char* words : says)
+      EXPECT_THAT([&] { launch_by({"sh", "-c", script}); }, ThrowsMessage<MachineError>(HasSubstr(words)));
   }
   EXPECT_THAT([this] { launch_by({"no-such-launcher"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-launcher")));
 }
@@ -170,7 +176,8 @@ TEST_F(ExternalLaunchers, LoseARankWhoseProcessesAreGoneThoughTheLauncherStays) 
   std::vector<std::string> command = by_shell();
   command[2] += "; [ $first ] && sleep 1.5";  // it notices later than lockstep that its ranks are gone
   command[2] = "[ -e {run}/../disturbed ] || first=1; " + command[2];
-  expect(launch_by(disturbed_once(command, "0:lose all:wait", 2, "kill -9 " + parent_of(2))), {"1 finished, 1 requeued"});
+  expect(launch_by(disturbed_once(command, "0:lose all:wait", 2, "kill -9 " + parent_of(2))),
+         {"1 finished, 1 requeued"});
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("there is no such process any more")));
 }
 
@@ -215,7 +222,8 @@ TEST_F(ExternalLaunchers, OnThisHostTellOfRanksThatHangAndWhereTheyAre) {
 TEST_F(ExternalLaunchers, OnOtherHostsTellOfRanksThatHang) {
   plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait", 0.5)};
   options_.hang_grace_s = 0.1;
-  expect(launch_by(on_hosts()), {"\na hung, rank 3, step 3, ", "its process is stopped by a signal", "it runs on host h3 (process "});
+  expect(launch_by(on_hosts()),
+         {"\na hung, rank 3, step 3, ", "its process is stopped by a signal", "it runs on host h3 (process "});
   const std::string addresses = read_text(in_run("addresses"));
   for (const char* line : {"0 127.0.0.2 heartbeat-rank-0", "3 127.0.0.5 heartbeat-rank-3"}) EXPECT_THAT(addresses, HasSubstr(line));
   for (const char* left : {"heartbeat-rank-0", "heartbeat-rank-3", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
@@ -224,7 +232,8 @@ TEST_F(ExternalLaunchers, OnOtherHostsTellOfRanksThatHang) {
 TEST_F(ExternalLaunchers, NameTheLinkToAHostOfWhichNothingIsHeard) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   options_.kill_grace_s = 2;
-  expect(launch_by(disturbed_once(on_hosts(), "1:lose all:wait", 2, "kill -STOP " + parent_of(2))), {"1 finished, 1 requeued"});
+  expect(launch_by(disturbed_once(on_hosts(), "1:lose all:wait", 2, "kill -STOP " + parent_of(2))),
+         {"1 finished, 1 requeued"});
   EXPECT_THAT(said_, testing::ElementsAre(AllOf(HasSubstr("nothing was heard from host h2 (process "), HasSubstr("the link to host h2 is cut"))));
 }
 
@@ -415,8 +424,12 @@ class ServedRanks {
     command.command_started = 2.5;
     socket_->send(to_line(command));
   }
-  void kill(const std::string& run, int signal) { socket_->send(to_line({{run, "", 0, 0}, ParentCommand::Op::kill, signal, ""})); }
-  void tell(const std::string& run, const std::string& why) { socket_->send(to_line({{run, "", 0, 0}, ParentCommand::Op::tell, 0, why})); }
+  void kill(const std::string& run, int signal) {
+    socket_->send(to_line({{run, "", 0, 0}, ParentCommand::Op::kill, signal, ""}));
+  }
+  void tell(const std::string& run, const std::string& why) {
+    socket_->send(to_line({{run, "", 0, 0}, ParentCommand::Op::tell, 0, why}));
+  }
   /// Closes the socket, waits, and returns the parent's exit status.
   int leave() {
     socket_.reset();

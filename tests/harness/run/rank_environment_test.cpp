@@ -7,11 +7,11 @@
 #include <sstream>
 
 #include "harness/run/rank_environment.h"
+#include "tests/support/said.h"
 
 namespace lockstep {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -44,41 +44,56 @@ Environment without(Environment base, const std::string& name) {
   return base;
 }
 
-TEST(RankEnvironment, IsReadFromEveryLauncher) {
-  const std::vector<std::pair<std::string, Environment>> table = {{"torchrun", kTorchrun}, {"Slurm step", kSlurm},
-                                                                  {"Open MPI", kOpenMpi},  {"PMI", kMpich},
-                                                                  {"Kubernetes", kKubernetes}, {"lockstep", kOwn}};
-  for (const auto& [name, environment] : table) {
-    const Resolution found = resolve_rank_environment(environment, {});
-    ASSERT_TRUE(found.chosen) << name << ": " << testing::PrintToString(found.problems);
-    EXPECT_EQ(found.chosen->name, name);
-    EXPECT_EQ(found.chosen->rank, 5) << name;
-    EXPECT_EQ(found.chosen->world, 8) << name;
-    EXPECT_EQ(found.chosen->local_rank, name == "Kubernetes" ? 0 : 1) << name;
-    EXPECT_THAT(found.problems, IsEmpty()) << name;
-  }
+/// What was chosen, and what is wrong or worth a note.
+std::string text_of(const Resolution& found) {
+  std::string text = "none";
+  if (const auto& it = found.chosen)
+    text = fmt::format("{}: rank {} of {}, local {} of {}, node {}, at {}:{}{}, start {}, {} restarts", it->name,
+                       it->rank, it->world, it->local_rank, it->local_world, it->node, it->address, it->port, it->file,
+                       it->start, it->restarts);
+  for (const std::string& problem : found.problems) text += "; problem: " + problem;
+  for (const std::string& note : found.notes) text += "; note: " + note;
+  return text;
 }
 
-TEST(RankEnvironment, KeepsWhatALauncherSaysBesides) {
-  const RankEnvironment torchrun = *resolve_rank_environment(kTorchrun, {}).chosen;
-  EXPECT_EQ(torchrun.address, "node0");
-  EXPECT_EQ(torchrun.port, 29500);
-  EXPECT_EQ(torchrun.local_world, 4);
-  EXPECT_EQ(torchrun.restarts, 2);
-  const RankEnvironment slurm = *resolve_rank_environment(kSlurm, {}).chosen;
-  EXPECT_EQ(slurm.local_world, 4);
-  EXPECT_EQ(slurm.node, 1);
-  EXPECT_EQ(slurm.address, "n07");
-  EXPECT_EQ(slurm.start, "17.3 0");
-  EXPECT_EQ(resolve_rank_environment(kOwn, {}).chosen->file, "/shared/meet");
+TEST(RankEnvironment, IsReadFromEveryLauncherAndRefusedWhereItIsHalfOrNoNumber) {
+  support::Said said;
+  const auto read = [&](const std::string& what, const Environment& environment,
+                        const std::vector<std::string>& options = {}) {
+    said(what, text_of(resolve_rank_environment(environment, options)));
+  };
+  read("nobody's", {{"PATH", "/bin"}, {"MASTER_ADDR", "node0"}});
+  read("torchrun", kTorchrun);
+  read("Slurm", kSlurm);
+  read("Open MPI", kOpenMpi);
+  read("PMI", kMpich);
+  read("Kubernetes", kKubernetes);
+  read("lockstep", kOwn);
+  read("a pod of a job set", {{"JOB_COMPLETION_INDEX", "1"},
+                              {"LOCKSTEP_WORLD_SIZE", "8"},
+                              {"LOCKSTEP_JOB_INDEX", "2"},
+                              {"LOCKSTEP_JOB_COMPLETIONS", "2"}});
+  read("lockstep's, and what torchrun says besides", without(kOwn, "LOCKSTEP_LOCAL_RANK") + kTorchrun);
+  const std::pair<Environment, const char*> halves[] = {{kTorchrun, "LOCAL_RANK"},
+                                                        {kTorchrun, "MASTER_PORT"},
+                                                        {kTorchrun, "WORLD_SIZE"},
+                                                        {kOpenMpi, "OMPI_COMM_WORLD_SIZE"},
+                                                        {kMpich, "PMI_SIZE"},
+                                                        {kMpich, "PMI_RANK"},
+                                                        {kKubernetes, "LOCKSTEP_WORLD_SIZE"},
+                                                        {kOwn, "LOCKSTEP_RANK_ID"}};
+  for (const auto& [whole, lacking] : halves) read(std::string("without ") + lacking, without(whole, lacking));
+  read("half beside a whole one", kSlurm + without(kTorchrun, "LOCAL_RANK"));
+  const std::tuple<Environment, const char*, const char*> numbers[] = {
+      {kTorchrun, "RANK", "five"}, {kMpich, "PMI_RANK", "-1"}, {kMpich, "PMI_RANK", "8"}, {kMpich, "PMI_SIZE", "0"},
+      {kOpenMpi, "PMIX_RANK", "2"}, {kSlurm, "SLURM_LOCALID", "4"}};
+  for (const auto& [whole, name, value] : numbers) read(fmt::format("{}={}", name, value), with(whole, name, value));
+  read("--environment torchrum", kTorchrun, {"--environment", "torchrum"});
+  read("--rank", {}, {"--rank"});
+  read("--world 8", {}, {"--world", "8"});
+  read("--rank 1", {}, {"--rank", "1"});
+  read("--environment torchrun", kMpich, {"--environment", "torchrun"});
 }
-
-TEST(RankEnvironment, IsNobodysWhereNothingIsSaid) {
-  const Resolution found = resolve_rank_environment({{"PATH", "/bin"}, {"MASTER_ADDR", "node0"}}, {});
-  EXPECT_FALSE(found.chosen);
-  EXPECT_THAT(found.problems, IsEmpty());
-}
-
 TEST(RankEnvironment, GoesByPrecedenceWhereAllAgree) {
   const Environment all = kOwn + kTorchrun + kSlurm + kOpenMpi + kMpich + kKubernetes;
   Environment left = all;
@@ -101,14 +116,6 @@ TEST(RankEnvironment, GoesByPrecedenceWhereAllAgree) {
   for (const auto& [name, value] : kOpenMpi) left.erase(name);
   EXPECT_EQ(first(), "PMI");
   EXPECT_EQ(resolve_rank_environment(all, {"--run", "x", "--rank", "5", "--world", "8"}).seen.front().rank_environment.name, "command line");
-}
-
-TEST(RankEnvironment, FillsWhatTheChosenOneLeavesOpen) {
-  const RankEnvironment own = *resolve_rank_environment(without(kOwn, "LOCKSTEP_LOCAL_RANK") + kTorchrun, {}).chosen;
-  EXPECT_EQ(own.name, "lockstep");
-  EXPECT_EQ(own.local_rank, 1);
-  EXPECT_EQ(own.node, 1);
-  EXPECT_EQ(own.address, "") << "it has named a file";
 }
 
 TEST(RankEnvironment, ThatContradictsAnotherIsRefusedAndBothAreShown) {
@@ -146,51 +153,6 @@ TEST(RankEnvironment, OfABatchScriptIsNoRank) {
     EXPECT_EQ(batch_job(environment), "17");
   }
   EXPECT_EQ(batch_job(kSlurm), "");
-}
-
-TEST(RankEnvironment, ThatIsHalfIsNamedWithWhatLacks) {
-  const std::vector<std::tuple<Environment, std::string, std::string>> table = {
-      {kTorchrun, "LOCAL_RANK", "torchrun"},         {kTorchrun, "MASTER_PORT", "torchrun"}, {kTorchrun, "WORLD_SIZE", "torchrun"},
-      {kOpenMpi, "OMPI_COMM_WORLD_SIZE", "Open MPI"}, {kMpich, "PMI_SIZE", "PMI"},           {kMpich, "PMI_RANK", "PMI"},
-      {kKubernetes, "LOCKSTEP_WORLD_SIZE", "Kubernetes"}, {kOwn, "LOCKSTEP_RANK_ID", "lockstep"}};
-  for (const auto& [whole, lacking, name] : table) {
-    const Resolution found = resolve_rank_environment(without(whole, lacking), {});
-    EXPECT_FALSE(found.chosen) << lacking;
-    EXPECT_THAT(found.problems, Contains(testing::AllOf(HasSubstr(name + " is half a rank environment"), HasSubstr("missing: " + lacking))));
-  }
-  // Beside a whole one it is worth a note.
-  const Resolution beside = resolve_rank_environment(kSlurm + without(kTorchrun, "LOCAL_RANK"), {});
-  EXPECT_EQ(beside.chosen->name, "Slurm step");
-  EXPECT_THAT(beside.notes, ElementsAre(HasSubstr("torchrun is half a rank environment")));
-}
-
-TEST(RankEnvironment, RefusesNumbersThatAreNone) {
-  const auto problem = [](const Environment& environment) {
-    const Resolution found = resolve_rank_environment(environment, {});
-    EXPECT_FALSE(found.chosen);
-    return found.problems.empty() ? std::string() : found.problems.front();
-  };
-  EXPECT_THAT(problem(with(kTorchrun, "RANK", "five")), HasSubstr("RANK=five is no whole number"));
-  EXPECT_THAT(problem(with(kMpich, "PMI_RANK", "-1")), HasSubstr("PMI_RANK=-1 is no whole number"));
-  EXPECT_THAT(problem(with(kMpich, "PMI_RANK", "8")), HasSubstr("rank 8 of a world of 8: the last one is 7"));
-  EXPECT_THAT(problem(with(kMpich, "PMI_SIZE", "0")), HasSubstr("a world of 0 ranks"));
-  EXPECT_THAT(problem(with(kOpenMpi, "PMIX_RANK", "2")), HasSubstr("PMIX_RANK=2 is another rank"));
-  EXPECT_THAT(problem(with(kSlurm, "SLURM_LOCALID", "4")), HasSubstr("local rank 4 of 4"));
-}
-
-TEST(RankEnvironment, RefusesUnknownAndUnfinishedOptions) {
-  EXPECT_THAT(resolve_rank_environment(kTorchrun, {"--environment", "torchrum"}).problems,
-              Contains(HasSubstr("did you mean 'torchrun'?")));
-  EXPECT_THAT(resolve_rank_environment({}, {"--rank"}).problems, ElementsAre("--rank needs a value"));
-  EXPECT_THAT(resolve_rank_environment({}, {"--world", "8"}).problems, ElementsAre("--world and --rendezvous go with --rank"));
-  EXPECT_THAT(resolve_rank_environment({}, {"--rank", "1"}).problems, Contains(HasSubstr("missing: LOCKSTEP_WORLD_SIZE")));
-  EXPECT_THAT(resolve_rank_environment(kMpich, {"--environment", "torchrun"}).problems, ElementsAre(HasSubstr("nothing of it is set")));
-}
-
-TEST(RankEnvironment, CountsPodsOfAJobSet) {
-  const Environment pod = {{"JOB_COMPLETION_INDEX", "1"}, {"LOCKSTEP_WORLD_SIZE", "8"}, {"LOCKSTEP_JOB_INDEX", "2"},
-                           {"LOCKSTEP_JOB_COMPLETIONS", "2"}};
-  EXPECT_EQ(resolve_rank_environment(pod, {}).chosen->rank, 5);
 }
 
 TEST(RankEnvironment, ReadsSlurmsLists) {

@@ -1,16 +1,19 @@
 #include "harness/answer/questions/growth.h"
 #include "harness/base/numbers.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "harness/answer/results/results.h"
 #include "harness/answer/results/words.h"
 #include "scenarios/energy/spec.h"
 #include "tests/support/json_schema.h"
+#include "tests/support/said.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -158,153 +161,85 @@ TEST(Growth, TheSgdExponentHasNoRange) {
   EXPECT_DOUBLE_EQ(g.predicted_interval.low, g.predicted_interval.high);
 }
 
-TEST(Growth, LessIsBetterWhereTheMetricSaysSo) {
-  Rules rules = usual();
-  for (CellResult& cell : rules.cells) {
-    cell.outcome->primary.higher_is_better = false;
-    for (double& d : cell.outcome->differences) d = -d;
-    cell.outcome->primary.mean = -cell.outcome->primary.mean;
+/// What is said of each group of cells, with its figures.
+std::string text_of(const std::vector<Growth>& all) {
+  std::string text;
+  for (const Growth& g : all) {
+    text += fmt::format("best {}", g.best);
+    for (const std::string& rule : g.not_worse) text += ", not worse " + rule;
+    text += fmt::format("; measured {:.2f} in [{:.2f}, {:.2f}], predicted {:.2f}; samples {:g}; {}; {}\n",
+                        g.measured_exponent, g.measured_interval.low, g.measured_interval.high, g.predicted_exponent,
+                        g.samples_ratio, g.caveat, g.sentence);
+    for (const Growth::Rule& rule : g.rules)
+      if (rule.verdict == VerdictKind::failed)
+        text += fmt::format("  {} failed, {:g}\n", rule.rule, rule.difference.mean);
   }
-  const Growth g = rules.judge().front();
-  EXPECT_EQ(g.best, "adam_sqrt");
-  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+  return text.empty() ? "nothing" : text;
 }
 
-TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
-  Rules rising;
-  rising.add(LrRule::none, -0.10);
-  rising.add(LrRule::sqrt, -0.04);
-  rising.add(LrRule::linear, 0.0);
-  Growth g = rising.judge().front();
-  EXPECT_TRUE(std::isnan(g.measured_exponent));
-  EXPECT_GT(g.measured_interval.low, 0.8);
-  EXPECT_EQ(g.measured_interval.high, 1);
-  EXPECT_THAT(g.sentence, HasSubstr("measured at or beyond 1."));
-  Rules bent;
-  bent.add(LrRule::none, 0.0);
-  bent.add(LrRule::sqrt, -0.10);
-  bent.add(LrRule::linear, -0.05);
-  g = bent.judge().front();
-  EXPECT_TRUE(std::isnan(g.measured_exponent));
-  EXPECT_EQ(g.measured_interval.low, 0);
-  EXPECT_THAT(g.sentence, HasSubstr("the rule in between is worse than both ends"));
-  Rules two;
-  two.add(LrRule::none, 0.0);
-  two.add(LrRule::sqrt, 0.1);
-  g = two.judge().front();
-  EXPECT_TRUE(std::isnan(g.measured_exponent));
-  EXPECT_EQ(g.best, "sqrt");
-  EXPECT_TRUE(std::isinf(g.measured_interval.high));
+Rules with(const std::vector<std::pair<LrRule, double>>& rules, double first_sd = 0.01) {
+  Rules made;
+  for (const auto& [rule, effect] : rules) made.add(rule, effect, made.cells.empty() ? first_sd : 0.01);
+  return made;
 }
 
-TEST(Growth, HolmSparesWhatOneTestAloneWouldCallWorse) {
-  // Each rule alone is worse with p = 0.02: enough for two rules, tested both ways, and not for the twelve ways
-  // of four.
-  const double gap = 0.0076;
-  Rules rules;
-  rules.add(LrRule::sqrt, 0.0, 0.0);
-  rules.add(LrRule::none, -gap);
-  EXPECT_THAT(rules.judge().front().not_worse, IsEmpty());
-  rules.add(LrRule::linear, -gap);
-  rules.add(LrRule::adam_sqrt, -gap);
-  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none", "linear", "adam_sqrt"));
-}
-
-TEST(Growth, TheRuleThatHappensToLookBestIsNotWhatOthersAreHeldAgainst) {
+TEST(Growth, SaysWhichRulesFit) {
+  using enum LrRule;
+  support::Said said;
+  const auto judged = [&](const char* what, Rules rules, const std::function<void(Rules&)>& change = {}) {
+    if (change) change(rules);
+    said(what, text_of(rules.judge()));
+  };
+  const auto each_cell = [](auto change) {
+    return [=](Rules& rules) {
+      for (Cell& cell : rules.matrix.cells) change(cell);
+    };
+  };
+  const auto objective = [&](Negatives negatives) {
+    return each_cell([=](Cell& cell) { energy(cell.config).negatives = energy(cell.reference).negatives = negatives; });
+  };
+  const auto equal_batch = each_cell([](Cell& cell) { cell.reference.layout = {1, 24}, cell.reference.steps = 400; });
+  judged("less is better", usual(), [](Rules& rules) {
+    for (CellResult& cell : rules.cells) {
+      cell.outcome->primary.higher_is_better = false;
+      for (double& d : cell.outcome->differences) d = -d;
+      cell.outcome->primary.mean = -cell.outcome->primary.mean;
+    }
+  });
+  judged("nothing is measured outside", with({{none, -0.10}, {sqrt, -0.04}, {linear, 0.0}}));
+  judged("the middle is worst", with({{none, 0.0}, {sqrt, -0.10}, {linear, -0.05}}));
+  judged("two rules have no parabola", with({{none, 0.0}, {sqrt, 0.1}}));
+  // Each rule alone is worse with p = 0.02: enough for two rules, tested both ways, and not for the twelve ways of four.
+  judged("two rules by Holm", with({{sqrt, 0.0}, {none, -0.0076}}, 0));
+  judged("four rules by Holm", with({{sqrt, 0.0}, {none, -0.0076}, {linear, -0.0076}, {adam_sqrt, -0.0076}}, 0));
   // One-sided p = 0.033: below alpha against a rule that was named before, not against the better of two.
-  Rules rules;
-  rules.add(LrRule::sqrt, 0.0, 0.0);
-  rules.add(LrRule::none, -0.0066);
-  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
-  EXPECT_THAT(rules.judge().front().sentence, HasSubstr("sqrt has the best mean 24-way accuracy over 10 paired "
-                                                        "seeds; the rule none is not shown to be worse"));
-}
-
-TEST(Growth, LooksGiveEachPairOfRulesItsNominalLevel) {
+  judged("what happens to look best is no reference", with({{sqrt, 0.0}, {none, -0.0066}}, 0));
   // p = 0.02 of two rules passes at 0.025, and not at the nominal level of one look of several.
-  Rules rules;
-  rules.matrix.seeds_auto = {.on = true, .first = 5, .step = 5, .most = 40, .budget_s = 0};
-  rules.add(LrRule::sqrt, 0.0, 0.0);
-  rules.add(LrRule::none, -0.0076);
-  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
-  rules.add(LrRule::linear, -0.05);
-  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
+  const auto looks = [](Rules& rules) {
+    rules.matrix.seeds_auto = {.on = true, .first = 5, .step = 5, .most = 40, .budget_s = 0};
+  };
+  judged("at looks", with({{sqrt, 0.0}, {none, -0.0076}}, 0), looks);
+  judged("at looks, one clearly worse", with({{sqrt, 0.0}, {none, -0.0076}, {linear, -0.05}}, 0), looks);
+  Rules one_seed;
+  one_seed.matrix.seeds = {0};
+  for (const auto& [rule, effect] : {std::pair{none, -0.5}, {sqrt, 0.0}, {linear, -0.5}}) one_seed.add(rule, effect);
+  judged("one seed", one_seed);
+  judged("a cell that failed", usual(), [](Rules& rules) {
+    rules.cells[3].failure.emplace();
+    rules.cells[3].verdict = VerdictKind::failed;
+  });
+  judged("all failed", usual(), [](Rules& rules) {
+    for (CellResult& cell : rules.cells) cell.failure.emplace();
+  });
+  judged("the objective grows with the batch", usual(), objective(Negatives::global));
+  judged("layers do not", usual(), objective(Negatives::layer));
+  judged("an equal batch", with({{none, 0.0}, {linear, -0.094}}), equal_batch);
+  judged("an equal batch and no rule", with({{none, 0.0}}), equal_batch);
+  judged("another rate", usual(), each_cell([](Cell& cell) { cell.config.lr_scale = 0.125; }));
+  judged("power controls", usual(), each_cell([](Cell& cell) { cell.power_control = true; }));
+  judged("noise", usual(), each_cell([](Cell& cell) { cell.noise = true; }));
+  judged("more samples", usual(), each_cell([](Cell& cell) { cell.config.steps = cell.reference.steps; }));
 }
-
-TEST(Growth, OneSeedShowsNoRuleToBeWorse) {
-  Rules rules;
-  rules.matrix.seeds = {0};
-  rules.add(LrRule::none, -0.5);
-  rules.add(LrRule::sqrt, 0.0);
-  rules.add(LrRule::linear, -0.5);
-  const Growth g = rules.judge().front();
-  EXPECT_EQ(g.best, "sqrt");
-  EXPECT_THAT(g.not_worse, ElementsAre("none", "linear"));
-  EXPECT_TRUE(std::isinf(g.measured_interval.low));
-}
-
-TEST(Growth, ACellThatFailedIsListedAndTakesNoPart) {
-  Rules rules = usual();
-  rules.cells[3].failure.emplace();
-  rules.cells[3].verdict = VerdictKind::failed;
-  const Growth g = rules.judge().front();
-  EXPECT_EQ(g.best, "sqrt");
-  EXPECT_EQ(g.rules[3].verdict, VerdictKind::failed);
-  EXPECT_TRUE(std::isnan(g.rules[3].difference.mean));
-  for (CellResult& cell : rules.cells) cell.failure.emplace();
-  EXPECT_THAT(rules.judge(), IsEmpty());
-}
-
-TEST(Growth, PredictsNothingWhereTheObjectiveGrowsWithTheBatch) {
-  Rules rules = usual();
-  for (Cell& cell : rules.matrix.cells) {
-    energy(cell.config).negatives = energy(cell.reference).negatives = Negatives::global;
-  }
-  const Growth g = rules.judge().front();
-  EXPECT_TRUE(std::isnan(g.predicted_exponent));
-  EXPECT_THAT(g.caveat, HasSubstr("24 rows among its candidates where the reference has 3"));
-  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
-  Rules layered = usual();
-  for (Cell& cell : layered.matrix.cells) {
-    energy(cell.config).negatives = energy(cell.reference).negatives = Negatives::layer;
-  }
-  EXPECT_FALSE(std::isnan(layered.judge().front().predicted_exponent));
-}
-
-TEST(Growth, SaysThatNoRuleIsCalledForAtAnEqualBatch) {
-  Rules rules;
-  rules.add(LrRule::none, 0.0);
-  rules.add(LrRule::linear, -0.094);
-  for (Cell& cell : rules.matrix.cells) {
-    cell.reference.layout = {1, 24};
-    cell.reference.steps = 400;
-  }
-  const Growth g = rules.judge().front();
-  EXPECT_TRUE(std::isnan(g.predicted_exponent));
-  EXPECT_TRUE(std::isnan(g.rules[1].exponent));
-  EXPECT_THAT(g.caveat, HasSubstr("no learning-rate rule is needed"));
-  EXPECT_THAT(g.sentence,
-              AllOf(HasSubstr("At an equal global batch of 24 rows (1x24 and 8x3)"),
-                    HasSubstr("linear changes 24-way accuracy by -0.094"), Not(HasSubstr("none"))));
-}
-
-TEST(Growth, IsSilentWhereNoBatchGrowsAndNoRuleIsTried) {
-  Rules equal;
-  equal.add(LrRule::none, 0.0);
-  equal.matrix.cells[0].reference.layout = {1, 24};
-  equal.matrix.cells[0].reference.steps = 400;
-  EXPECT_THAT(equal.judge(), IsEmpty());
-  Rules other = usual();
-  for (Cell& cell : other.matrix.cells) cell.config.lr_scale = 0.125;
-  EXPECT_THAT(other.judge(), IsEmpty());
-  Rules controls = usual();
-  for (Cell& cell : controls.matrix.cells) cell.power_control = true;
-  EXPECT_THAT(controls.judge(), IsEmpty());
-  Rules noise = usual();
-  for (Cell& cell : noise.matrix.cells) cell.noise = true;
-  EXPECT_THAT(noise.judge(), IsEmpty());
-}
-
 TEST(Growth, KeepsGroupsApart) {
   Rules rules = usual();
   rules.add(LrRule::none, 0.0).config.layout = {16, 3};
@@ -427,15 +362,6 @@ TEST(ExponentInterval, WhatResamplingGivesIsFoundTooNarrow) {
 TEST(ExponentInterval, OneSeedHasNone) {
   const double x[3] = {0, 0.5, 1};
   EXPECT_TRUE(std::isinf(exponent_interval(x, {{-1, 0, -1}}, 0.95).high));
-}
-
-TEST(Growth, SaysHowManyMoreSamplesTheLargerBatchSaw) {
-  Rules rules = usual();
-  EXPECT_EQ(rules.judge().front().samples_ratio, 1);
-  for (Cell& cell : rules.matrix.cells) cell.config.steps = cell.reference.steps;
-  const Growth g = rules.judge().front();
-  EXPECT_EQ(g.samples_ratio, 8);
-  EXPECT_THAT(g.sentence, HasSubstr("From 1x3 to 8x3 (3 to 24 rows, at 8 times the samples) adam_sqrt"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@
 #include "harness/plan/matrix/matrix.h"
 #include "harness/plan/matrix/read_matrix.h"
 #include "scenarios/energy/spec.h"
+#include "tests/support/said.h"
 #include "tests/support/suite_config.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
@@ -30,6 +32,7 @@
 namespace lockstep {
 namespace {
 
+using support::PlantedCell;
 using support::SyntheticMatrix;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -107,24 +110,89 @@ TEST(MatrixJudge, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(results_to_json(matrix.judge()), one);
 }
 
-TEST(MatrixJudge, AnUnexpectedVerdictIsNotAsExpected) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"8x3 global", -0.094, 0.02, 0.0, false, {VerdictKind::equivalent}});
-  matrix.add_cell({"8x3 free", -0.094, 0.02, 0.0, false, {}});
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::divergent);
-  EXPECT_FALSE(results.cells[0].as_expected);
-  EXPECT_TRUE(results.cells[1].as_expected);
-  EXPECT_EQ(results.summary.exit_code, 1);
+/// The verdict, and of a failure all of it; then the exit status.
+std::string text_of(const Results& results) {
+  std::string text;
+  for (const CellResult& cell : results.cells) {
+    text += fmt::format("{}{}", name_of(cell.verdict), cell.as_expected ? "" : ", not as expected");
+    if (const auto& f = cell.failure; f)
+      text += fmt::format(", {} {} {}: {}", to_word(f->kind), f->run, f->rank, f->message);
+    text += "; ";
+  }
+  return text + fmt::format("exit {}{}", results.summary.exit_code, results.summary.can_tell ? "" : ", cannot tell");
 }
 
-TEST(MatrixJudge, OneSeedIsInconclusiveForAnOutcome) {
-  SyntheticMatrix matrix(1);
-  matrix.add_cell({"8x3 global", 0.0, 0.0, 0.0, false, {VerdictKind::equivalent}});
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::inconclusive);
-  EXPECT_EQ(results.cells[0].outcome->seeds_needed, 2);
-  EXPECT_EQ(results.summary.exit_code, 5);
+SyntheticMatrix with(int seeds, const std::vector<PlantedCell>& cells) {
+  SyntheticMatrix matrix(seeds);
+  for (const PlantedCell& cell : cells) matrix.add_cell(cell);
+  return matrix;
+}
+
+SyntheticMatrix forced_matrix();
+
+TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
+  using M = SyntheticMatrix;
+  const std::vector<VerdictKind> same = {VerdictKind::equivalent};
+  const PlantedCell global{"8x3 global"};
+  const auto usual = [] { return SyntheticMatrix::usual(); };
+  const auto failed = [](const std::string& run, int rank, const char* error) {
+    return [=](M& m) { m.result(run, rank).status = "failed", m.result(run, rank).error = error; };
+  };
+  const auto lost = [](const std::string& run, int rank) {
+    return [=](M& m) { m.results.erase(m.path_of(run, rank)); };
+  };
+  const auto mechanism = [](M& m) { m.plan.matrix.question = "mechanism"; };
+  const auto without = [](auto which) { return [=](M& m) { std::erase_if(m.plan.runs, which); }; };
+  const auto emulated = [](M& m) {
+    std::erase_if(m.plan.runs, [](const PlannedRun& run) { return run.role == RunRole::certify; });
+    m.plan.matrix.ranks = RanksPolicy::emulated;
+  };
+  struct Row {
+    const char* what;
+    SyntheticMatrix matrix;
+    std::function<void(M&)> change = {};
+  };
+  const Row rows[] = {
+      {"another verdict than expected, and one of which nothing is expected",
+       with(10, {{"8x3 global", -0.094, 0.02, 0, false, same}, {"8x3 free", -0.094, 0.02}})},
+      {"one seed", with(1, {{"8x3 global", 0, 0, 0, false, same}})},
+      {"a power control that is missed",
+       with(10, {global, {"control", -0.347, 0.018, 0, true}, {"missed", 0, 0.008, 0, true}})},
+      {"one that its mechanism shows alone", with(10, {{"blind", 0, 0.008, 0, true}}),
+       [](M& m) { m.mechanisms["blind seed 0"].verdict = VerdictKind::divergent; }},
+      {"the same, asked of the mechanism", with(10, {{"blind", 0, 0.008, 0, true}}),
+       [&](M& m) { mechanism(m), m.mechanisms["blind seed 0"].verdict = VerdictKind::divergent; }},
+      {"a power control that is undecided",
+       with(10, {{"8x3 global", 0.001, 0.008, 0, false, same}, {"undecided", -0.02, 0.1, 0, true}})},
+      {"an expected failure", with(10, {{"8x3 broken", 0, 0.008, 0, false, {VerdictKind::failed}}}),
+       lost("8x3 broken seed 2", 5)},
+      {"undecided, and nothing expected", with(10, {{"8x3 free", 0, 0.3}})},
+      {"failed, and nothing expected", with(10, {{"8x3 free", 0, 0.3}}), lost("8x3 free seed 2", 5)},
+      {"a failed reference", usual(), failed("1x24 global seed 1", 0, "out of memory")},
+      {"NaN in a metric", usual(),
+       [](M& m) { m.result("8x3 global seed 6").metrics["accuracy_24"] = std::numeric_limits<double>::quiet_NaN(); }},
+      {"a metric that is missing", with(3, {global}), [](M& m) { m.plan.matrix.primary.metric = "accuracy_7"; }},
+      {"the same, asked of the mechanism", with(3, {global}),
+       [&](M& m) { mechanism(m), m.plan.matrix.primary.metric = "accuracy_7"; }},
+      {"a torn trace", usual(), [](M& m) { m.mechanisms.erase("8x3 local seed 0"); }},
+      {"a prefix that ends early", with(3, {global}), [](M& m) { m.certifications["8x3 global certify"].steps = 12; }},
+      {"no prefix of real ranks", with(3, {global}),
+       without([](const PlannedRun& run) { return run.role == RunRole::certify; })},
+      {"none is wanted", with(3, {global}), emulated},
+      {"a failed prefix", with(3, {global}), failed("8x3 global certify", 2, "connection reset")},
+      {"a failed forced run", forced_matrix(), lost("forced-cell", 0)},
+      {"a failed twin of the reference", forced_matrix(), lost("reference-twin", 0)},
+      {"a failed twin of the cell", forced_matrix(), lost("cell-twin", 0)},
+      {"a forced reference that is missing", forced_matrix(),
+       without([](const PlannedRun& run) { return run.id == "forced-reference"; })},
+      {"no cell", with(2, {})},
+  };
+  support::Said said;
+  for (const Row& row : rows) {
+    SyntheticMatrix matrix = row.matrix;
+    if (row.change) row.change(matrix);
+    said(row.what, text_of(matrix.judge()));
+  }
 }
 
 TEST(MatrixJudge, TheMechanismAnswersAMechanismQuestion) {
@@ -158,36 +226,6 @@ TEST(MatrixJudge, SeveralSeedsGiveAnOutcomeBesideTheMechanism) {
   EXPECT_EQ(results.cells[0].outcome->verdict, VerdictKind::divergent);
 }
 
-TEST(MatrixJudge, APowerControlThatIsMissedMeansThatTheMatrixCannotTell) {
-  SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.add_cell({"missed", 0.0, 0.008, 0.0, true, {}});
-  const Results results = matrix.judge();
-  EXPECT_EQ(cell_of(results, "missed").verdict, VerdictKind::equivalent);
-  EXPECT_FALSE(cell_of(results, "missed").as_expected);
-  EXPECT_FALSE(results.summary.can_tell);
-  EXPECT_EQ(results.summary.power_controls, 2);
-  EXPECT_EQ(results.summary.power_controls_caught, 1);
-  EXPECT_EQ(results.summary.exit_code, 1);
-}
-
-TEST(MatrixJudge, APowerControlIsJudgedByItsOutcomeWhateverItsMechanismIs) {
-  SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.add_cell({"blind", 0.0, 0.008, 0.0, true, {}});
-  matrix.mechanisms["blind seed 0"].verdict = VerdictKind::divergent;
-  EXPECT_EQ(cell_of(matrix.judge(), "blind").verdict, VerdictKind::equivalent);
-  matrix.plan.matrix.question = "mechanism";
-  EXPECT_EQ(cell_of(matrix.judge(), "blind").verdict, VerdictKind::equivalent);
-}
-
-TEST(MatrixJudge, AnUndecidedPowerControlIsUndecidedOnly) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"8x3 global", 0.001, 0.008, 0.0, false, {VerdictKind::equivalent}});
-  matrix.add_cell({"undecided", -0.02, 0.1, 0.0, true, {}});
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.summary.exit_code, 5);
-  EXPECT_FALSE(results.summary.can_tell);
-}
-
 TEST(MatrixJudge, AFailureThatTheLauncherSawFailsTheCellAlone) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   Failure died;
@@ -207,16 +245,6 @@ TEST(MatrixJudge, AFailureThatTheLauncherSawFailsTheCellAlone) {
   EXPECT_EQ(cell_of(results, "8x3 local").verdict, VerdictKind::divergent);
   EXPECT_EQ(results.summary.exit_code, 3);
   ASSERT_FALSE(cell.curves.empty()) << "the seeds that finished";
-}
-
-TEST(MatrixJudge, AnExpectedFailureIsAsExpected) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"8x3 broken", 0.0, 0.008, 0.0, false, {VerdictKind::failed}});
-  matrix.results.erase(matrix.path_of("8x3 broken seed 2", 5));
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::failed);
-  EXPECT_TRUE(results.cells[0].as_expected);
-  EXPECT_EQ(results.summary.exit_code, 0);
 }
 
 TEST(MatrixJudge, AFaultThatNeverActedIsNoVerdictWhateverIsExpected) {
@@ -242,59 +270,6 @@ TEST(MatrixJudge, AFaultThatNeverActedIsNoVerdictWhateverIsExpected) {
   const Results acted = matrix.judge();
   EXPECT_EQ(acted.cells[0].verdict, VerdictKind::within_envelope);
   EXPECT_EQ(acted.summary.exit_code, 0);
-}
-
-TEST(MatrixJudge, AnythingButFailedWillDoWhereNothingIsExpected) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"8x3 free", 0.0, 0.3});
-  EXPECT_TRUE(matrix.judge().cells[0].as_expected);
-  matrix.results.erase(matrix.path_of("8x3 free seed 2", 5));
-  const Results results = matrix.judge();
-  EXPECT_FALSE(results.cells[0].as_expected);
-  EXPECT_EQ(results.cells[0].failure->kind, FailureKind::lost);
-  EXPECT_EQ(results.cells[0].failure->rank, 5);
-}
-
-TEST(MatrixJudge, AFailedReferenceFailsItsCells) {
-  SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.result("1x24 global seed 1").status = "failed";
-  matrix.result("1x24 global seed 1").error = "out of memory";
-  const Results results = matrix.judge();
-  for (const CellResult& cell : results.cells) {
-    EXPECT_EQ(cell.verdict, VerdictKind::failed);
-    EXPECT_EQ(cell.failure->run, "1x24 global seed 1");
-    EXPECT_EQ(cell.failure->message, "out of memory");
-  }
-}
-
-TEST(MatrixJudge, NaNInAMetricFailsTheRunByName) {
-  SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.result("8x3 global seed 6").metrics["accuracy_24"] = std::numeric_limits<double>::quiet_NaN();
-  const CellResult cell = cell_of(matrix.judge(), "8x3 global");
-  EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_EQ(cell.failure->kind, FailureKind::nonfinite);
-  EXPECT_EQ(cell.failure->run, "8x3 global seed 6");
-  EXPECT_THAT(cell.failure->message, HasSubstr("accuracy_24 is nan"));
-}
-
-TEST(MatrixJudge, AMissingPrimaryMetricFailsAnOutcomeAndOnlyThat) {
-  SyntheticMatrix matrix(3);
-  matrix.plan.matrix.primary.metric = "accuracy_7";
-  matrix.add_cell({"8x3 global"});
-  EXPECT_EQ(matrix.judge().cells[0].failure->kind, FailureKind::unmeasured);
-  matrix.plan.matrix.question = "mechanism";
-  EXPECT_EQ(matrix.judge().cells[0].verdict, VerdictKind::within_envelope);
-}
-
-TEST(MatrixJudge, ATornTraceFailsItsCellAlone) {
-  SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.mechanisms.erase("8x3 local seed 0");
-  const Results results = matrix.judge();
-  const CellResult& cell = cell_of(results, "8x3 local");
-  EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_EQ(cell.failure->kind, FailureKind::unreadable);
-  EXPECT_THAT(cell.failure->message, HasSubstr("the checksum is wrong"));
-  EXPECT_EQ(cell_of(results, "8x3 global").verdict, VerdictKind::equivalent);
 }
 
 TEST(MatrixJudge, WithoutTracesTheMechanismIsUndecided) {
@@ -329,37 +304,6 @@ TEST(MatrixJudge, RealRanksThatPartFromTheEmulatedRunAreNeverAsExpected) {
     EXPECT_EQ(results.summary.exit_code, 1);
     EXPECT_THAT(results.summary.sentence, HasSubstr("The real ranks differ from the emulated run"));
   }
-}
-
-TEST(MatrixJudge, APrefixThatEndsEarlyDoesNotCertify) {
-  SyntheticMatrix matrix(3);
-  matrix.add_cell({"8x3 global"});
-  matrix.certifications["8x3 global certify"].steps = 12;
-  const CellResult cell = matrix.judge().cells[0];
-  EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_THAT(cell.failure->message, HasSubstr("certifies 12 of 20 steps"));
-}
-
-TEST(MatrixJudge, AnEmulatedCellWithoutItsRealPrefixIsNotCertified) {
-  SyntheticMatrix matrix(3);
-  matrix.add_cell({"8x3 global"});
-  std::erase_if(matrix.plan.runs, [](const PlannedRun& run) { return run.role == RunRole::certify; });
-  EXPECT_EQ(matrix.judge().cells[0].verdict, VerdictKind::failed);
-  matrix.plan.matrix.ranks = RanksPolicy::emulated;
-  const CellResult chosen = matrix.judge().cells[0];
-  EXPECT_EQ(chosen.verdict, VerdictKind::equivalent);
-  EXPECT_FALSE(chosen.certification.wanted);
-}
-
-TEST(MatrixJudge, AFailedPrefixFailsItsCell) {
-  SyntheticMatrix matrix(3);
-  matrix.add_cell({"8x3 global"});
-  matrix.result("8x3 global certify", 2).status = "failed";
-  matrix.result("8x3 global certify", 2).error = "connection reset";
-  const CellResult cell = matrix.judge().cells[0];
-  EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_EQ(cell.failure->rank, 2);
-  EXPECT_EQ(cell.certification.steps, 0);
 }
 
 /// A cell whose forced runs are planned beside those of another reference.
@@ -403,32 +347,6 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(MatrixJudge, AFailedForcedRunFailsTheCell) {
-  SyntheticMatrix matrix = forced_matrix();
-  matrix.results.erase(matrix.path_of("forced-cell", 0));
-  const CellResult cell = matrix.judge().cells[0];
-  EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_EQ(cell.failure->run, "forced-cell");
-}
-
-TEST(MatrixJudge, AFailedTwinFailsTheCell) {
-  for (const char* twin : {"reference-twin", "cell-twin"}) {
-    SyntheticMatrix matrix = forced_matrix();
-    matrix.results.erase(matrix.path_of(twin, 0));
-    const CellResult cell = matrix.judge().cells[0];
-    EXPECT_EQ(cell.verdict, VerdictKind::failed);
-    EXPECT_EQ(cell.failure->run, twin);
-  }
-}
-
-TEST(MatrixJudge, AMissingForcedReferenceFailsTheCell) {
-  SyntheticMatrix matrix = forced_matrix();
-  std::erase_if(matrix.plan.runs, [](const PlannedRun& run) { return run.id == "forced-reference"; });
-  const CellResult cell = matrix.judge().cells[0];
-  EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_THAT(cell.failure->message, HasSubstr("no forced run of the reference"));
-}
-
 TEST(MatrixJudge, ARunThatThePlanHoldsUnderAnotherNameIsFoundByItsHash) {
   SyntheticMatrix matrix(3);
   matrix.add_cell({"8x3 global"});
@@ -450,13 +368,6 @@ TEST(MatrixJudge, ReferencesAreListedOnceWithTheirMeansAndCurves) {
   ASSERT_EQ(results.references[0].curves.size(), 2u);
   EXPECT_EQ(results.references[0].curves[0].metric, "loss_over_log_n");
   EXPECT_EQ(results.references[0].curves[1].metric, "accuracy_24");
-}
-
-TEST(MatrixJudge, NoCellGivesNoVerdict) {
-  SyntheticMatrix matrix(2);
-  const Results results = matrix.judge();
-  EXPECT_TRUE(results.cells.empty());
-  EXPECT_EQ(results.summary.exit_code, 6);
 }
 
 // The judge from a config and files on disk to results, without a trainer: the runs are written by hand.

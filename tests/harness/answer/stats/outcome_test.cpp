@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -10,6 +12,7 @@
 #include "harness/answer/stats/outcome.h"
 #include "harness/answer/stats/paired_curves.h"
 #include "harness/base/numbers.h"
+#include "tests/support/said.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -86,42 +89,28 @@ TEST_F(Outcomes, ALargeDifferenceIsDivergentAndTheSentenceSaysWhatReadsOtherwise
     EXPECT_EQ(other.has_direction, other.metric != "temperature");
 }
 
-TEST_F(Outcomes, NoAlthoughWhereTheMetricsAgree) {
-  plant("accuracy_24", -0.094, 0.02);
-  plant("cross_entropy_24", 0.1, 0.02);
-  plant("train_loss", 0.0, 0.02);  // reads neither better nor worse
-  EXPECT_THAT(judge().sentence, testing::Not(HasSubstr("although")));
-}
-
-TEST_F(Outcomes, OneSizeOfAFamilyIsNamedByItsSize) {
-  plant("accuracy_24", -0.094, 0.02);
-  plant("cross_entropy_3", -0.1, 0.02);
-  plant("cross_entropy_24", 0.1, 0.02);
-  plant("cross_entropy_256", -0.1, 0.02);
-  EXPECT_THAT(judge().sentence, HasSubstr("although its 3-way and 256-way raw cross-entropy are lower."));
-}
-
-TEST_F(Outcomes, AnAreaIsNotNamedBesideTheEndOfItsCurve) {
-  plant("accuracy_24", -0.094, 0.02);
-  plant("cross_entropy_24", -0.1, 0.02);
-  plant("auc_cross_entropy_24", -0.1, 0.02);
-  EXPECT_THAT(judge().sentence, HasSubstr("although its raw cross-entropy is lower."));
-}
-
-TEST_F(Outcomes, ABetterCellSaysSo) {
-  plant("accuracy_24", 0.1, 0.02);
-  plant("train_loss", 0.1, 0.01);
-  EXPECT_THAT(judge().sentence, HasSubstr("learns better: accuracy_24 0.100 higher"));
-  EXPECT_THAT(judge().sentence, HasSubstr("although its training loss is higher."));
-}
-
-TEST_F(Outcomes, ALowerIsBetterMetricTurnsTheSense) {
+TEST_F(Outcomes, TheSentenceSaysWhatReadsOtherwise) {
+  support::Said said;
+  struct Planted {
+    const char* metric;
+    double difference, sd;
+  };
+  const auto judged = [&](const char* what, const std::vector<Planted>& metrics) {
+    cell_.clear(), reference_.clear();
+    for (const Planted& each : metrics) plant(each.metric, each.difference, each.sd);
+    said(what, judge().sentence);
+  };
+  const Planted lower{"accuracy_24", -0.094, 0.02};
+  judged("the metrics agree", {lower, {"cross_entropy_24", 0.1, 0.02}, {"train_loss", 0, 0.02}});
+  judged("one size of a family",
+         {lower, {"cross_entropy_3", -0.1, 0.02}, {"cross_entropy_24", 0.1, 0.02}, {"cross_entropy_256", -0.1, 0.02}});
+  judged("an area beside the end of its curve",
+         {lower, {"cross_entropy_24", -0.1, 0.02}, {"auc_cross_entropy_24", -0.1, 0.02}});
+  judged("a better cell", {{"accuracy_24", 0.1, 0.02}, {"train_loss", 0.1, 0.01}});
   primary_.metric = "cross_entropy_24";
-  plant("cross_entropy_24", 0.1, 0.02);
-  EXPECT_THAT(judge().sentence, HasSubstr("learns worse: cross_entropy_24 0.100 higher"));
+  judged("lower is better", {{"cross_entropy_24", 0.1, 0.02}});
   EXPECT_FALSE(judge().primary.higher_is_better);
 }
-
 TEST_F(Outcomes, TooMuchScatterIsInconclusiveAndSaysHowManySeedsWouldDecide) {
   plant("accuracy_24", 0.005, 0.06);
   const Outcome o = judge();
@@ -202,25 +191,21 @@ TEST_F(Outcomes, DifferencesArePairedBySeed) {
   EXPECT_EQ(o.differences[5], 0.0);
 }
 
-TEST_F(Outcomes, UnpairedSeedsAreRefusedByName) {
-  plant("accuracy_24", 0.0, 0.01);
-  cell_.erase(3);
-  reference_.erase(7);
-  const auto [kind, what] = error();
-  EXPECT_EQ(kind, FailureKind::lost);
-  EXPECT_THAT(what, HasSubstr("7 (8x3 local alone), 3 (1x24 global alone)"));
-}
-
-TEST_F(Outcomes, NaNAndInfinityInThePrimaryMetricAreRefusedByArmAndSeed) {
-  for (double bad : {kNaN, std::numeric_limits<double>::infinity()}) {
+TEST_F(Outcomes, SeedsWithoutAPartnerOrANumberAreRefusedByName) {
+  support::Said said;
+  const auto refused = [&](const char* what, const std::function<void()>& change) {
+    cell_.clear(), reference_.clear();
     plant("accuracy_24", 0.0, 0.01);
-    reference_[6]["accuracy_24"] = bad;
-    const auto [kind, what] = error();
-    EXPECT_EQ(kind, FailureKind::nonfinite);
-    EXPECT_THAT(what, HasSubstr("1x24 global, seed 6: accuracy_24 is "));
-  }
+    change();
+    const auto [kind, words] = error();
+    said(what, fmt::format("{}: {}", kind ? to_word(*kind) : "not refused", words));
+  };
+  refused("unpaired seeds", [this] { cell_.erase(3), reference_.erase(7); });
+  refused("NaN", [this] { reference_[6]["accuracy_24"] = kNaN; });
+  refused("infinity", [this] { reference_[6]["accuracy_24"] = kInfinity; });
+  refused("a seed without the metric", [this] { cell_[2].erase("accuracy_24"); });
+  refused("a metric that none has", [this] { primary_.metric = "accuracy_7"; });
 }
-
 TEST_F(Outcomes, NaNInAnotherMetricIsNamedAndNotCompared) {
   plant("accuracy_24", 0.0, 0.01);
   plant("train_loss", 0.0, 0.01);
@@ -233,50 +218,25 @@ TEST_F(Outcomes, NaNInAnotherMetricIsNamedAndNotCompared) {
   EXPECT_EQ(o.others[0].metric, "temperature");
 }
 
-TEST_F(Outcomes, AMissingMetricIsRefused) {
-  plant("accuracy_24", 0.0, 0.01);
-  cell_[2].erase("accuracy_24");
-  EXPECT_EQ(error().first, FailureKind::unmeasured);
-  EXPECT_THAT(error().second, HasSubstr("8x3 local: seeds 2 have no accuracy_24"));
-  primary_.metric = "accuracy_7";
-  EXPECT_EQ(error().first, FailureKind::unmeasured);
-}
-
 TEST_F(Outcomes, AMetricOfOneArmAloneIsNotCompared) {
   plant("accuracy_24", 0.0, 0.01);
   for (auto& [seed, metrics] : cell_) metrics["energy_gap"] = 1.0;
   EXPECT_TRUE(judge().others.empty());
 }
 
-TEST(MetricNames, KnowTheirDirection) {
-  EXPECT_EQ(higher_is_better("accuracy_256"), true);
-  for (const char* name : {"cross_entropy_3", "cross_entropy_24_fitted", "loss_over_log_n", "train_loss"}) {
-    EXPECT_EQ(higher_is_better(name), false) << name;
-  }
-  EXPECT_FALSE(higher_is_better("temperature"));
-  EXPECT_EQ(higher_is_better("auc_accuracy_24"), true);
-  EXPECT_EQ(higher_is_better("auc_cross_entropy_24"), false);
-  EXPECT_FALSE(higher_is_better("auc_temperature"));
-}
-
-TEST(MetricNames, KnowWhichCurvesHaveAnArea) {
-  EXPECT_TRUE(has_area("accuracy_24"));
-  EXPECT_TRUE(has_area("cross_entropy_24"));
+TEST(MetricNames, KnowTheirDirectionTheirAreaAndTheirWords) {
+  support::Said said;
   for (const char* name :
-       {"cross_entropy_24_fitted", "accuracy_24_permuted_context", "loss", "auc_accuracy_24"}) {
-    EXPECT_FALSE(has_area(name)) << name;
+       {"accuracy_256", "accuracy_24", "cross_entropy_3", "cross_entropy_24", "cross_entropy_24_fitted",
+        "loss_over_log_n", "train_loss", "train_loss_over_log_n", "loss", "temperature", "auc_accuracy_24",
+        "auc_cross_entropy_24", "auc_temperature", "accuracy_24_permuted_context", "accuracy_of_all"}) {
+    const auto higher = higher_is_better(name);
+    said(name, fmt::format("{}; {}{}", metric_label(name),
+                           !higher   ? "without direction"
+                           : *higher ? "higher is better"
+                                     : "lower is better",
+                           has_area(name) ? ", has an area" : ""));
   }
-}
-
-TEST(MetricNames, ReadAsWords) {
-  EXPECT_EQ(metric_label("accuracy_24"), "24-way accuracy");
-  EXPECT_EQ(metric_label("cross_entropy_24"), "raw cross-entropy (24-way)");
-  EXPECT_EQ(metric_label("cross_entropy_24_fitted"), "temperature-fitted cross-entropy (24-way)");
-  EXPECT_EQ(metric_label("train_loss_over_log_n"), "training loss / log N");
-  EXPECT_EQ(metric_label("accuracy_of_all"), "accuracy_of_all");
-  EXPECT_EQ(metric_label("auc_accuracy_24"), "area under the accuracy curve (24-way)");
-  EXPECT_EQ(metric_label("auc_cross_entropy_24"), "area under the raw cross-entropy curve (24-way)");
-  EXPECT_EQ(metric_label("auc_temperature"), "auc_temperature");
 }
 
 TEST(MetricNames, AreTakenApartInOnePlace) {
@@ -294,11 +254,14 @@ TEST(MetricNames, AreTakenApartInOnePlace) {
     EXPECT_EQ(metric_name(name).spec, nullptr) << name;
 }
 
-TEST(FormatDifference, ShowsTwoDigitsOfTheMargin) {
+TEST(FormatDifference, ShowsTwoDigitsOfTheMarginAndRoundsUpWhereItMustBeReached) {
   EXPECT_EQ(format_difference(0.0944, 0.03), "0.094");
   EXPECT_EQ(format_signed_difference(-0.0004, 0.03), "+0.000");
   EXPECT_EQ(format_signed_difference(-1.26, 0.5), "-1.26");
   EXPECT_EQ(format_difference(12.6, 20), "13");
+  EXPECT_EQ(format_difference(0.0301, 0.03), "0.030");
+  EXPECT_EQ(format_at_least(0.0301, 0.03), "0.031");
+  EXPECT_EQ(format_at_least(0.03, 0.03), "0.030");
 }
 
 TEST_F(Outcomes, MoreSamplesThanTheReferenceSawAreSaid) {
@@ -308,12 +271,6 @@ TEST_F(Outcomes, MoreSamplesThanTheReferenceSawAreSaid) {
     EXPECT_THAT(judge_outcome(inputs).sentence, HasSubstr("10 paired seeds, 8 times the samples)"));
     EXPECT_THAT(judge().sentence, Not(HasSubstr("samples")));
   }
-}
-
-TEST(FormatAtLeast, RoundsUp) {
-  EXPECT_EQ(format_difference(0.0301, 0.03), "0.030");
-  EXPECT_EQ(format_at_least(0.0301, 0.03), "0.031");
-  EXPECT_EQ(format_at_least(0.03, 0.03), "0.030");
 }
 
 using support::certain_bounds;
@@ -543,72 +500,35 @@ class Target : public Curves {
   }
 };
 
-TEST_F(Target, MediansCountRunsThatNeverGetThereAsLast) {
-  reach({0, 1, 4, 4, 1}, {0, 4, 4, 4, 4});
-  const TargetReach t = reach_of(curves(), 0.8, true);
-  EXPECT_EQ(t.n, 5);
-  EXPECT_EQ(t.cell_reached, 3);
-  EXPECT_EQ(t.reference_reached, 1);
-  EXPECT_EQ(t.cell_median, 50.0);
-  EXPECT_TRUE(std::isinf(t.reference_median));
-  EXPECT_EQ(t.sooner, 2);
-  EXPECT_EQ(t.later, 0);
-  EXPECT_EQ(t.tied, 3) << "both at once, or neither";
-  EXPECT_EQ(t.p, 0.5);
-}
-
-TEST_F(Target, HalfThatNeverGetThereHaveNoMedian) {
-  reach({0, 0, 4, 4}, {0, 1, 2, 3});
-  const TargetReach t = reach_of(curves(), 0.8, true);
-  EXPECT_TRUE(std::isinf(t.cell_median));
-  EXPECT_EQ(t.reference_median, 62.5);
-}
-
-TEST_F(Target, GivesMediansAndTheirRatioIntervalsBetweenOrderStatistics) {
-  // Steps 25 to 100. Ten runs: between the second and the ninth, level 1 - 2 P(X < 2), X ~ Bin(10, 1/2).
-  reach({0, 0, 0, 1, 1, 1, 2, 2, 3, 4}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 4});
-  const TargetReach t = reach_of(curves(), 0.8, true, 0.05);
-  EXPECT_EQ(t.cell_median, 50);
-  EXPECT_EQ(t.cell_interval.low, 25);
-  EXPECT_EQ(t.cell_interval.high, 100);
-  EXPECT_NEAR(t.cell_interval.level, 1 - 22.0 / 1024, 1e-12);
-  EXPECT_EQ(t.reference_interval.high, 50);
-  EXPECT_EQ(t.ratio_n, 9) << "of the last pair neither got there";
-  EXPECT_EQ(t.ratio, 1);
-  // 0.5, six times 1, 1.5, 1.5, 2 sorted without the last pair: second smallest and second largest of nine.
-  EXPECT_EQ(t.ratio_interval.low, 1);
-  EXPECT_EQ(t.ratio_interval.high, 1.5);
-  EXPECT_NEAR(t.ratio_interval.level, 1 - 20.0 / 512, 1e-12);
-}
-
-TEST_F(Target, CountsAPairOfWhichOneAloneGotThereAsFarApart) {
-  reach({0, 0, 4, 4}, {4, 4, 4, 0});
-  const TargetReach t = reach_of(curves(), 0.8, true);
-  EXPECT_EQ(t.ratio_n, 3);
-  EXPECT_EQ(t.ratio, 0) << "the cell alone got there in two of three";
-  EXPECT_TRUE(std::isinf(t.ratio_interval.high));
-  reach({4, 4, 4, 4}, {4, 4, 4, 4});
-  EXPECT_TRUE(std::isnan(reach_of(curves(), 0.8, true).ratio));
-  EXPECT_EQ(reach_of(curves(), 0.8, true).ratio_n, 0);
-}
-
-TEST_F(Target, WhoIsFirstIsJudgedByASignTest) {
+TEST_F(Target, GivesMediansRatiosAndWhoIsSooner) {
+  support::Said said;
+  const auto reached = [&](const char* what, const std::vector<std::size_t>& own, const std::vector<std::size_t>& other,
+                           double target = 0.8, bool higher = true) {
+    reach(own, other);
+    const TargetReach t = reach_of(curves(), target, higher, 0.05);
+    const auto in_words = [](const Interval& i) {
+      return fmt::format("[{:g}, {:g}] at {:.12g}", i.low, i.high, i.level);
+    };
+    said(what, fmt::format("{} and {} of {} reached it, medians {:g} {} and {:g} {}; ratio {:g} {} of {}; {} sooner, "
+                           "{} later, {} tied, p {:.12g}",
+                           t.cell_reached, t.reference_reached, t.n, t.cell_median, in_words(t.cell_interval),
+                           t.reference_median, in_words(t.reference_interval), t.ratio, in_words(t.ratio_interval),
+                           t.ratio_n, t.sooner, t.later, t.tied, t.p));
+  };
+  using Points = std::vector<std::size_t>;
+  reached("runs that never get there count as last", {0, 1, 4, 4, 1}, {0, 4, 4, 4, 4});
+  reached("half that never get there have no median", {0, 0, 4, 4}, {0, 1, 2, 3});
+  // Steps 25 to 100. Ten runs: between the second and the ninth, level 1 - 2 P(X < 2), X ~ Bin(10, 1/2) = 1 - 22 / 1024. Ratios are 0.5, six
+  // times 1, 1.5, 1.5 and 2 without the last pair: second smallest and second largest of nine, level 1 - 20 / 512.
+  reached("intervals between order statistics", {0, 0, 0, 1, 1, 1, 2, 2, 3, 4}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 4});
+  reached("of a pair one alone gets there", {0, 0, 4, 4}, {4, 4, 4, 0});
+  reached("none gets there", {4, 4, 4, 4}, {4, 4, 4, 4});
   // scipy 1.17: stats.binomtest(0, 10).pvalue, stats.binomtest(3, 10).pvalue
-  reach(std::vector<std::size_t>(10, 0), std::vector<std::size_t>(10, 1));
-  EXPECT_NEAR(reach_of(curves(), 0.8, true).p, 0.001953125, 1e-12);
-  reach({0, 0, 0, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 0, 0, 0, 0, 0, 0, 0});
-  EXPECT_NEAR(reach_of(curves(), 0.8, true).p, 0.34375, 1e-12);
-  reach(std::vector<std::size_t>(10, 1), std::vector<std::size_t>(10, 1));
-  EXPECT_EQ(reach_of(curves(), 0.8, true).p, 1.0);
+  reached("always sooner, p 0.001953125", Points(10, 0), Points(10, 1));
+  reached("three of ten sooner, p 0.34375", {0, 0, 0, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 0, 0, 0, 0, 0, 0, 0});
+  reached("at once", Points(10, 1), Points(10, 1));
+  reached("lower is better, from above", {0, 0}, {1, 1}, 0.5, false);
 }
-
-TEST_F(Target, OfALowerIsBetterMetricIsReachedFromAbove) {
-  reach({0, 0}, {1, 1});
-  const TargetReach t = reach_of(curves(), 0.5, false);
-  EXPECT_EQ(t.cell_reached, 0) << "it starts above and stays there";
-  EXPECT_EQ(t.reference_reached, 2);
-}
-
 TEST_F(Curves, FillTheOutcome) {
   plant(10, 16, [](std::size_t seed, std::size_t k) { return 0.004 * wobble(seed + k); });
   Outcome outcome;

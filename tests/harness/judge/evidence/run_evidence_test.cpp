@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,7 @@
 #include "harness/plan/matrix/plan_history.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/made_run.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -101,82 +103,51 @@ TEST_F(Evidence, AFaultThatChangedNothingOnAnyRankIsIdle) {
   EXPECT_FALSE(gather().idle_fault);
 }
 
-TEST_F(Evidence, WhatTheLauncherSawComesFirst) {
+TEST_F(Evidence, SaysHowARunFailedAndWhichRankFirst) {
+  support::Said said(dir_);
+  const auto results = results_;
+  const PlannedRun run = run_;
+  const auto judged = [&](const char* what, const std::function<void()>& change, const Failure* launched = nullptr) {
+    results_ = results, run_ = run;
+    change();
+    const std::optional<Failure> failure = gather(launched).failure;
+    said(what, !failure ? "no failure"
+                        : fmt::format("{}, rank {}, step {}, {}: {}", to_word(failure->kind), failure->rank,
+                                      failure->step, failure->operation, failure->message));
+  };
   Failure hung;
   hung.kind = FailureKind::hung;
-  results_.erase(path(1));
-  EXPECT_EQ(gather(&hung).failure->kind, FailureKind::hung);
+  judged("what the launcher saw comes first", [this] { results_.erase(path(1)); }, &hung);
+  judged("a rank without result before those that threw because of it", [this] {
+    result(0).status = "failed", result(0).error = "connection closed by peer";
+    results_.erase(path(2));
+  });
+  judged("the rank that threw first", [this] {
+    for (const int rank : {0, 1, 2}) {
+      result(rank).status = "failed", result(rank).error = "rank " + std::to_string(rank);
+      result(rank).steps_done = rank == 1 ? 2 : 3, result(rank).phase = "train";
+    }
+  });
+  judged("of another world", [this] { result(1).world_size = 8; });
+  judged("an unknown status", [this] { result(1).status = "great"; });
+  judged("of the right hash, and the others do not say", [this] { run_.hash = result(1).config_hash = "c0ffee"; });
+  judged("of another hash", [this] { run_.hash = "c0ffee", result(1).config_hash = "decaf"; });
+  judged("finished before all steps", [this] { result(2).steps_done = 3; });
+  judged("finished before all steps of a forced run",
+         [this] { result(2).steps_done = 3, run_.role = RunRole::forced_cell; });
+  judged("NaN in a loss", [this] {
+    result(2).curves["loss_over_log_n"].values = {1.0, 2.0, kNaN, kNaN};
+    result(1).curves["loss_over_log_n"].values[3] = kInfinity;
+  });
+  judged("NaN in the primary metric", [this] { result(0).metrics["accuracy_24"] = kNaN; });
+  judged("NaN in its curve", [this] { result(0).curves["accuracy_24"] = {{2, 4}, {kNaN, 0.5}}; });
+  judged("a curve of other steps", [this] { result(1).curves["loss_over_log_n"].steps = {0, 1, 2, 9}; });
+  judged("a curve of fewer steps", [this] { result(1).curves["loss_over_log_n"].steps = {0, 1, 2}; });
+  judged("there and torn", [this] {
+    results_.erase(path(1));
+    std::ofstream(path(1)) << "{\"rank\":";
+  });
 }
-
-TEST_F(Evidence, ARankWithoutResultIsLostAndNamedBeforeThoseThatThrewBecauseOfIt) {
-  result(0).status = "failed";
-  result(0).error = "connection closed by peer";
-  results_.erase(path(2));
-  const Failure failure = *gather().failure;
-  EXPECT_EQ(failure.kind, FailureKind::lost);
-  EXPECT_EQ(failure.rank, 2);
-  EXPECT_THAT(failure.message, HasSubstr(path(2)));
-}
-
-TEST_F(Evidence, AResultThatIsThereButTornIsUnreadable) {
-  results_.erase(path(1));
-  std::ofstream(path(1)) << "{\"rank\":";
-  const Failure failure = *gather().failure;
-  EXPECT_EQ(failure.kind, FailureKind::unreadable);
-  EXPECT_THAT(failure.message, HasSubstr("not JSON"));
-}
-
-TEST_F(Evidence, TheRankThatThrewFirstIsNamed) {
-  for (int rank : {0, 1, 2}) {
-    result(rank).status = "failed";
-    result(rank).error = "rank " + std::to_string(rank);
-    result(rank).steps_done = rank == 1 ? 2 : 3;
-    result(rank).phase = "train";
-  }
-  const Failure failure = *gather().failure;
-  EXPECT_EQ(failure.kind, FailureKind::threw);
-  EXPECT_EQ(failure.rank, 1);
-  EXPECT_EQ(failure.step, 2);
-  EXPECT_EQ(failure.operation, "train");
-  EXPECT_EQ(failure.message, "rank 1");
-}
-
-TEST_F(Evidence, ResultsOfAnotherRunAreRefused) {
-  result(1).world_size = 8;
-  EXPECT_THAT(gather().failure->message, HasSubstr("rank 1 of 8, where rank 1 of 3 was expected"));
-  result(1).world_size = 3;
-  result(1).status = "great";
-  EXPECT_THAT(gather().failure->message, HasSubstr("unknown status \"great\""));
-  result(1).status = "finished";
-  run_.hash = "c0ffee";
-  result(1).config_hash = "c0ffee";
-  EXPECT_FALSE(gather().failure) << "the others do not say";
-  result(1).config_hash = "decaf";
-  EXPECT_EQ(gather().failure->kind, FailureKind::unreadable);
-  EXPECT_THAT(gather().failure->message,
-              HasSubstr(path(1) + " is of another run: its config hash is decaf, where c0ffee was expected"));
-}
-
-TEST_F(Evidence, FinishedMeansAllSteps) {
-  result(2).steps_done = 3;
-  const Failure failure = *gather().failure;
-  EXPECT_EQ(failure.kind, FailureKind::lost);
-  EXPECT_EQ(failure.rank, 2);
-  EXPECT_THAT(failure.message, HasSubstr("after 3 of 4 steps"));
-  run_.role = RunRole::forced_cell;
-  EXPECT_FALSE(gather().failure);
-}
-
-TEST_F(Evidence, NaNInALossNamesRankAndFirstStep) {
-  result(2).curves["loss_over_log_n"].values = {1.0, 2.0, kNaN, kNaN};
-  result(1).curves["loss_over_log_n"].values[3] = std::numeric_limits<double>::infinity();
-  const Failure failure = *gather().failure;
-  EXPECT_EQ(failure.kind, FailureKind::nonfinite);
-  EXPECT_EQ(failure.rank, 2);
-  EXPECT_EQ(failure.step, 2);
-  EXPECT_EQ(failure.message, "loss_over_log_n is nan on rank 2 at step 2, seed 0");
-}
-
 TEST_F(Evidence, TheFirstValueInTheTracesThatIsNotFiniteIsThePlace) {
   result(0).curves["loss"] = {{0, 1, 2, 3}, {1.0, 2.0, 3.0, kNaN}};
   support::FakeRun traced;
@@ -199,14 +170,6 @@ TEST_F(Evidence, TheFirstValueInTheTracesThatIsNotFiniteIsThePlace) {
             "local gradients, context_encoder.bias1: not finite on rank 2 at step 2; loss is nan on rank 0 at step 3, seed 0");
 }
 
-TEST_F(Evidence, NaNInThePrimaryMetricOrItsCurveFailsTheRun) {
-  result(0).metrics["accuracy_24"] = kNaN;
-  EXPECT_EQ(gather().failure->message, "accuracy_24 is nan at the end of the run, seed 0");
-  result(0).metrics["accuracy_24"] = 0.5;
-  result(0).curves["accuracy_24"] = {{2, 4}, {kNaN, 0.5}};
-  EXPECT_EQ(gather().failure->message, "accuracy_24 is nan on rank 0 at step 2, seed 0");
-}
-
 TEST_F(Evidence, NaNInAnotherMetricIsHandedOn) {
   result(0).metrics["cross_entropy_24"] = kNaN;
   result(0).curves["cross_entropy_24"] = {{2, 4}, {1.0, kNaN}};
@@ -223,13 +186,6 @@ TEST_F(Evidence, AreasAreTakenUnderCurvesOfAtLeastTwoPoints) {
   EXPECT_DOUBLE_EQ(evidence.metrics.at("auc_accuracy_24"), (0.25 + 1.0) / 3.0);
   EXPECT_FALSE(evidence.metrics.contains("auc_accuracy_3"));
   EXPECT_FALSE(evidence.metrics.contains("auc_loss_over_log_n"));
-}
-
-TEST_F(Evidence, CurvesOfUnequalStepsAreNotAveraged) {
-  result(1).curves["loss_over_log_n"].steps = {0, 1, 2, 9};
-  EXPECT_THAT(gather().failure->message, HasSubstr("rank 1: its curve loss_over_log_n"));
-  result(1).curves["loss_over_log_n"].steps = {0, 1, 2};
-  EXPECT_THAT(gather().failure->message, HasSubstr("3 steps and 4 values"));
 }
 
 RunEvidence with_curve(const std::vector<int64_t>& steps, const std::vector<double>& values) {

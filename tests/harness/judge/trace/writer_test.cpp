@@ -23,6 +23,7 @@
 #include "harness/judge/trace/record.h"
 #include "harness/judge/trace/writer.h"
 #include "tests/support/fake_files.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/trace_step.h"
 
@@ -246,15 +247,13 @@ TEST(TraceWriter, SaysWhichOperationFailedOnWhichFileAndWhy) {
       TempFolder folder;
       FakeFiles files;
       files.fail(at, error);
-      try {
+      const auto write = [&] {
         TraceWriter writer(folder / "t", header_of(0, 1), files);
         write_step(writer, 0);
         writer.finish();
-        ADD_FAILURE() << "no error from operation " << at;
-      } catch (const MachineError& problem) {
-        const std::string why = std::strerror(error);
-        EXPECT_EQ(problem.what(), (folder / "t") + ": cannot " + doing + " the trace: " + why);
-      }
+      };
+      EXPECT_EQ(support::thrown_by(write), (folder / "t") + ": cannot " + doing + " the trace: " + std::strerror(error))
+          << at;
       const bool is_open = at > 0;
       EXPECT_EQ(std::ranges::count(files.operations, "close t"), is_open ? 1 : 0) << at;
     }
@@ -621,122 +620,58 @@ RankResult sample_result() {
   return result;
 }
 
-std::string error_of(const std::string& path) {
-  try {
-    read_rank_result(path);
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-TEST(RankResult, ComesBackBitForBit) {
+TEST(RankResult, ComesBackBitForBitAndHasNoNullForWhatJsonCannotSay) {
   TempFolder folder;
-  const RankResult result = sample_result();
-  write_rank_result(folder / "r.json", result);
-  const RankResult back = read_rank_result(folder / "r.json");
-  EXPECT_EQ(back.rank, 2);
-  EXPECT_EQ(back.world_size, 8);
-  EXPECT_EQ(back.transport, "nccl");
-  EXPECT_EQ(back.certified_by, "band");
-  EXPECT_EQ(back.config_hash, "c0ffee");
-  EXPECT_EQ(back.data_hash, "da7a");
-  EXPECT_EQ(back.status, "failed");
-  EXPECT_EQ(back.phase, "train");
-  EXPECT_EQ(back.steps_done, 17);
-  EXPECT_EQ(back.train_seconds, 1.25);
-  EXPECT_EQ(back.faults_acted, result.faults_acted);
-  ASSERT_EQ(back.metrics.size(), 3u);
-  for (const auto& [name, value] : result.metrics) {
-    EXPECT_EQ(std::bit_cast<uint64_t>(back.metrics.at(name)), std::bit_cast<uint64_t>(value)) << name;
-  }
-  EXPECT_EQ(back.curves.at("loss").steps, result.curves.at("loss").steps);
-  EXPECT_EQ(back.curves.at("loss").values, result.curves.at("loss").values);
-}
-
-TEST(RankResult, TellsOfCheckpointsOnlyWhereThereAreAny) {
-  TempFolder folder;
+  support::Said said;
   RankResult result = sample_result();
-  write_rank_result(folder / "r.json", result);
-  EXPECT_EQ(read_text(folder / "r.json").find("checkpoints"), std::string::npos);
-  EXPECT_FALSE(read_rank_result(folder / "r.json").checkpoints.any());
-  result.checkpoints = {{10, 20}, 0.5, {"epoch_0_step_30 was not saved"}, 10, "epoch_0_step_10", {"latest is behind"}, 15, 0.25};
-  write_rank_result(folder / "r.json", result);
-  const CheckpointsOfRank back = read_rank_result(folder / "r.json").checkpoints;
-  EXPECT_EQ(back.saved, (std::vector<int64_t>{10, 20}));
-  EXPECT_EQ(back.seconds, 0.5);
-  EXPECT_EQ(back.problems, result.checkpoints.problems);
-  EXPECT_EQ(back.resumed_at, 10);
-  EXPECT_EQ(back.resumed_from, "epoch_0_step_10");
-  EXPECT_EQ(back.remarks, result.checkpoints.remarks);
-  EXPECT_EQ(back.stop_signal, 15);
-  EXPECT_EQ(back.stop_seconds, 0.25);
+  for (const char* name : {"plain", "with checkpoints"}) {
+    write_rank_result(folder / "r", result);
+    const RankResult back = read_rank_result(folder / "r");
+    write_rank_result(folder / "again", back);
+    EXPECT_EQ(read_text(folder / "again"), read_text(folder / "r"));
+    said(name, read_text(folder / "r"));
+    for (const auto& [metric, value] : result.metrics)
+      EXPECT_EQ(std::bit_cast<uint64_t>(back.metrics.at(metric)), std::bit_cast<uint64_t>(value)) << metric;
+    EXPECT_EQ(back.curves.at("loss").values, result.curves.at("loss").values);
+    EXPECT_EQ(back.checkpoints.any(), std::string(name) != "plain");
+    result.checkpoints = {{10, 20}, 0.5, {"epoch_0_step_30 was not saved"}, 10, "epoch_0_step_10", {"latest is behind"},
+                          15,       0.25};
+  }
 }
 
-TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
+TEST(RankResult, RefusesWhatIsNoneAndEveryChangedDigitByName) {
   TempFolder folder;
-  write_rank_result(folder / "r.json", sample_result());
-  const std::string text = read_text(folder / "r.json");
-  EXPECT_EQ(text.find("null"), std::string::npos);
-  EXPECT_THAT(text, HasSubstr("\"nan\""));
-  EXPECT_THAT(text, HasSubstr("\"bits\": \"3fd3333333333334\""));
-}
-
-TEST(RankResult, RefusesMissingMalformedAndUnknown) {
-  TempFolder folder;
-  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot be read: No such file"));
-  write_text(folder / "r", "{\"schema_version\": 1, \"rank\": ");
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not JSON, or cut short"));
-  write_text(folder / "r", "{\"schema_version\": 7}");
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
-  write_text(folder / "r", "{\"schema_version\": 1}");
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 1; this build reads version 2"));
+  support::Said said(folder.path());
+  const auto read = [&](const std::string& what, const std::string& text) {
+    write_text(folder / "r", text);
+    said(what, support::thrown_by([&] { read_rank_result(folder / "r"); }));
+  };
+  said("none", support::thrown_by([&] { read_rank_result(folder / "none"); }));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  said("a FIFO", support::thrown_by([&] { read_rank_result(folder / "fifo"); }));
+  for (const char* text : {R"({"schema_version": 1, "rank": )", R"({"schema_version": 7})", R"({"schema_version": 1})"})
+    read(text, text);
+  read("nested", std::string(100000, '[') + std::string(100000, ']'));
   write_rank_result(folder / "r", sample_result());
   const std::string text = read_text(folder / "r");
   nlohmann::json json = nlohmann::json::parse(text);
   json["metrics"]["accuracy_24"]["bits"] = "3fd333333333333x";
   seal(json);
-  write_text(folder / "r", json.dump());
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
-}
-
-TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
-  TempFolder folder;
-  write_text(folder / "r", std::string(100000, '[') + std::string(100000, ']'));
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr(folder / "r: nested deeper than 100 levels"));
-  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
-  EXPECT_THAT(error_of(folder / "fifo"), HasSubstr(folder / "fifo: is a FIFO, not a file"));
-}
-
-TEST(RankResult, RefusesEveryChangedDigitByName) {
-  TempFolder folder;
-  write_rank_result(folder / "r", sample_result());
-  const std::string text = read_text(folder / "r");
-  for (const std::string digits : {"3fd3333333333334", "17", "1.25", "1e-300", "c0ffee", "finished"}) {
-    const std::size_t at = text.find(digits);
-    if (at == std::string::npos) continue;
+  read("bits that are none", json.dump());
+  for (const std::string digits : {"3fd3333333333334", "17", "1.25", "1e-300", "c0ffee"}) {
     std::string damaged = text;
-    damaged[at] = digits[0] == '3' ? '2' : '9';
-    write_text(folder / "r", damaged);
-    EXPECT_THAT(error_of(folder / "r"), HasSubstr((folder / "r") + " is damaged: its checksum is "))
-        << digits;
+    damaged.at(text.find(digits)) = digits[0] == '3' ? '2' : '9';
+    read("changed " + digits, damaged);
   }
-  nlohmann::json json = nlohmann::json::parse(text);
   json.erase("checksum");
-  write_text(folder / "r", json.dump());
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("has no checksum"));
+  read("no checksum", json.dump());
 }
-
 TEST(RankResult, SaysWhyItCannotBeWritten) {
   TempFolder folder;
   support::FakeFiles files;
   files.fail(1, ENOSPC);
-  try {
-    write_rank_result(folder / "r", sample_result(), files);
-    FAIL() << "no error";
-  } catch (const MachineError& error) {
-    EXPECT_EQ(error.what(), (folder / "r") + ": cannot write: No space left on device");
-  }
+  EXPECT_EQ(support::thrown_by([&] { write_rank_result(folder / "r", sample_result(), files); }),
+            (folder / "r") + ": cannot write: No space left on device");
 }
 
 }  // namespace

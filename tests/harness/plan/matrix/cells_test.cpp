@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -26,41 +27,61 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 
-TEST(Cells, AreTheProductOfAxesInTheOrderWritten) {
-  const Matrix matrix = parse(kHead + "axes: {layout: [8x3, 3x8], negatives: [local, global]}\n");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3 local", "8x3 global", "3x8 local", "3x8 global"));
-  EXPECT_EQ(matrix.cells[2].config.layout, (Layout{3, 8}));
-  EXPECT_EQ(energy(matrix.cells[2].config).negatives, Negatives::local);
-  EXPECT_THAT(matrix.cells[2].settings, ElementsAre(Pair("layout", "3x8"), Pair("negatives", "local")));
-}
-
-TEST(Cells, WithoutAxesAreOneCell) {
-  EXPECT_THAT(names_of(parse(kHead + "layout: 8x3\n")), ElementsAre("8x3"));
-}
-
-TEST(Cells, LeaveDefaultsOutOfTheirNames) {
-  const Matrix matrix =
-      parse(kHead + "axes: {lr_scale: [1, 0.125], layout: [8x3], rank_seed: [keyed, same]}\n");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 rank_seed=same", "8x3 lr_scale=0.125",
-                                            "8x3 lr_scale=0.125 rank_seed=same"));
-}
-
-TEST(Cells, NameADefaultThatIsNotTheMatrixsBaseValue) {
-  EXPECT_THAT(names_of(parse(kHead + "layout: 8x3\nlr_scale: 0.5\naxes: {lr_scale: [1, 0.5]}\n")),
-              ElementsAre("8x3 lr_scale=1", "8x3 lr_scale=0.5"));
-}
-
-TEST(Cells, NameNegativesThatAreNotTheDefault) {
-  EXPECT_THAT(names_of(parse(kHead + "axes: {layout: [8x3]}\nnegatives: local\n")), ElementsAre("8x3 local"));
-}
-
-TEST(Cells, HaveUniqueNamesEvenIfDefaultsWouldHideTheDifference) {
+TEST(Cells, AreThoseThatTheirMatrixSays) {
+  support::Said said;
+  const auto cells = [&](const char* what, const std::string& text) {
+    const std::vector<std::string> problems = problems_of(text);
+    said(what, problems.empty() ? text_of(parse(text)) : fmt::format("{}", fmt::join(problems, " | ")));
+  };
+  cells("the product of axes in the order written", kHead + "axes: {layout: [8x3, 3x8], negatives: [local, global]}\n");
+  cells("without axes one", kHead + "layout: 8x3\n");
+  cells("defaults are left out of names", kHead + "axes: {lr_scale: [1, 0.125], layout: [8x3], rank_seed: [keyed, same]}\n");
+  cells("a default that is not the base value is named",
+        kHead + "layout: 8x3\nlr_scale: 0.5\naxes: {lr_scale: [1, 0.5]}\n");
+  cells("negatives that are not the default are named", kHead + "axes: {layout: [8x3]}\nnegatives: local\n");
   // Base lr 0.01; one included cell sets the struct's default 0.001 and is named; the others are not.
-  const Matrix matrix =
-      parse(kHead + "layout: 8x3\nlr: 0.01\ninclude: [{lr: 0.001}, {layout: 8x3}, {lr: 0.02}]\n");
-  const std::vector<std::string> names = names_of(matrix);
-  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 3u);
-  EXPECT_THAT(names, ElementsAre("8x3 lr=0.001", "8x3", "8x3 lr=0.02"));
+  cells("names are unique", kHead + "layout: 8x3\nlr: 0.01\ninclude: [{lr: 0.001}, {layout: 8x3}, {lr: 0.02}]\n");
+  cells("excluded by value or list",
+        kHead + "layout: 8x3\naxes: {negatives: [local, global], lr_rule: [none, linear, sqrt]}\nexclude: [{negatives: local, lr_rule: [linear, sqrt]}]\n");
+  cells("included ones take the first value of axes", kHead + "axes: {layout: [8x3, 3x8], negatives: [local]}\ninclude: [{lr_scale: 0.5}]\n");
+  cells("a reference of their own",
+        "name: m\nsteps: 100\nallow_unequal_batch: true\nreference: {same_as: cell, layout: 1x24, lr_rule: none}\nquestion: mechanism\n"
+        "axes: {layout: [8x3]}\ninclude: [{lr_rule: sqrt, reference: {layout: 1x3, steps: 800}}, {reference: {layout: 1x3, steps: 800}}]\n");
+  cells("a reference of base values and its own keys",
+        "name: x\nsteps: 30\ndropout: 0\nreference: {layout: 1x24, negatives: global}\naxes: {layout: [8x3], lr_scale: [0.5], negatives: [local]}\n");
+  const std::string same = "name: x\nreference: {same_as: cell, ";
+  cells("the same as the cell", same + "ranks: emulated}\nranks: real\naxes: {layout: [3x8, 8x3], lr_scale: [1, 0.5]}\n");
+  cells("a shared reference", same + "layout: 1x24}\naxes: {layout: [3x8, 8x3], optimizer: [sgd, adam]}\n");
+  cells("one is its own reference in an outcome",
+        same + "layout: 1x24, lr_scale: 1}\naxes: {layout: [1x24, 8x3]}\ninclude: [{layout: 8x3, lr_scale: 0.125}]\n"
+               "seeds: 0..3\nquestion: outcome\npower_controls: [{lr_scale: 0.125}]\n");
+  const std::string fault = "name: x\nmutant: {name: grad_scale, factor: 8}\nlayout: 8x3\n";
+  cells("a planted fault", fault + "reference: {layout: 1x24}\n");
+  cells("a planted fault of pairs", fault + "reference: {same_as: cell, layout: 1x24}\n");
+  cells("a planted fault in both", fault + "reference: {layout: 1x24, mutant: {name: grad_scale, factor: 8}}\n");
+  cells("one process is never real", "name: x\nranks: real\nreference: {layout: 1x24}\naxes: {lr: [2]}\nlayout: 1x24\n");
+  cells("the first expectation that matches",
+        kHead + "axes: {layout: [8x3, 3x8, 2x12]}\nexpect:\n  - {when: {layout: 8x3}, verdict: divergent}\n"
+                "  - {when: {layout: [8x3, 3x8]}, verdict: [identical, within_envelope]}\n");
+  cells("power controls", kHead + "seeds: 0..3\nlayout: 8x3\naxes: {lr_scale: [1, 0.125]}\npower_controls: [{lr_scale: 0.125}]\n");
+  const std::string control = "name: m\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\nseeds: 0..3\npower_controls: [{lr_scale: 0.125}]\n";
+  const std::string noise = control + "include: [{lr_scale: 0.125}]\nnoise: ";
+  cells("noise", noise + "[row_order, epsilon]\n");
+  cells("noise in nothing", noise + "[none]\n");
+  const std::string of_some = control + "include: [{lr_scale: 8, seeds: [0, 1, 2]}, {lr_scale: 0.125}]\n";
+  cells("noise of some cells", of_some + "noise: [epsilon]\nnoise_of: [{lr_scale: 8}]\n");
+  cells("noise of no cell", of_some + "noise: [epsilon]\nnoise_of: [{lr_scale: 3}]\n");
+  cells("cells of no noise", of_some + "noise_of: [{lr_scale: 8}]\n");
+  // The cell's own runs are the pair's references: each is planned once.
+  const Plan plan = make_plan(parse(of_some + "noise: [epsilon]\nnoise_of: [{lr_scale: 8}]\n"), "", {});
+  for (const Perturbation perturb : {Perturbation::none, Perturbation::epsilon}) {
+    EXPECT_EQ(std::ranges::count_if(plan.runs,
+                                    [&](const PlannedRun& run) {
+                                      return (run.role == RunRole::cell || run.role == RunRole::reference) &&
+                                             run.config.lr_scale == 8 && run.config.perturb == perturb;
+                                    }),
+              3);
+  }
 }
 
 TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByTheirHash) {
@@ -70,83 +91,9 @@ TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByTheirHash) {
                               "  - {data.train_file: c, data.stride: 3}\n"
                               "  - {data.train_file: c data.stride=3}\n");
   const std::vector<std::string> names = names_of(matrix);
-  ASSERT_EQ(names.size(), 2u);
-  EXPECT_EQ(names[0], "8x3 data.train_file=c data.stride=3");
-  EXPECT_EQ(names[1], names[0] + " #" + config_hash(matrix.cells[1].config).substr(0, 8));
+  EXPECT_THAT(names, ElementsAre("8x3 data.train_file=c data.stride=3",
+                                 names[0] + " #" + config_hash(matrix.cells[1].config).substr(0, 8)));
 }
-
-TEST(Cells, MayHaveAReferenceOfTheirOwn) {
-  const Matrix matrix = parse(
-      "name: m\nsteps: 100\nallow_unequal_batch: true\nreference: {same_as: cell, layout: 1x24, lr_rule: "
-      "none}\n"
-      "question: mechanism\naxes: {layout: [8x3]}\n"
-      "include: [{lr_rule: sqrt, reference: {layout: 1x3, steps: 800}}, {reference: {layout: 1x3, steps: "
-      "800}}]\n");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_rule=sqrt against 1x3", "8x3 against 1x3"));
-  EXPECT_EQ(matrix.cells[0].reference.layout, (Layout{1, 24}));
-  EXPECT_EQ(matrix.cells[1].reference.layout, (Layout{1, 3}));
-  EXPECT_EQ(matrix.cells[1].reference.steps, 800);
-  EXPECT_EQ(matrix.cells[1].reference.lr_rule, LrRule::none);
-}
-
-TEST(Cells, OfAProductMayBeTheirOwnReferenceInAnOutcome) {
-  const std::string text =
-      "name: m\nreference: {same_as: cell, layout: 1x24, lr_scale: 1}\naxes: {layout: [1x24, 8x3]}\n"
-      "include: [{layout: 8x3, lr_scale: 0.125}]\n";
-  const Matrix matrix = parse(text + "seeds: 0..3\nquestion: outcome\npower_controls: [{lr_scale: 0.125}]\n");
-  EXPECT_TRUE(matrix.cells[0].anchor);
-  EXPECT_EQ(matrix.cells[0].reference_name, "1x24");
-  EXPECT_FALSE(matrix.cells[1].anchor);
-}
-
-TEST(Cells, OfNoiseAreTheFirstReferenceButForWhatTheyName) {
-  const std::string head =
-      "name: m\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\ninclude: [{lr_scale: 0.125}]\nseeds: 0..3\n"
-      "power_controls: [{lr_scale: 0.125}]\n";
-  const Matrix matrix = parse(head + "noise: [row_order, epsilon]\n");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_scale=0.125", "A/A 1x24 perturb=row_order",
-                                            "A/A 1x24 perturb=epsilon"));
-  EXPECT_TRUE(matrix.cells[2].noise);
-  EXPECT_TRUE(matrix.cells[2].expected.empty());
-  EXPECT_EQ(matrix.cells[2].config.layout, (Layout{1, 24}));
-  EXPECT_EQ(matrix.cells[2].config.perturb, Perturbation::row_order);
-  EXPECT_THAT(problems_of(head + "noise: [none]\n"),
-              ElementsAre(HasSubstr("an A/A pair must differ in something")));
-}
-
-TEST(Cells, ThatNoiseOfNamesGetPairsOfTheirOwn) {
-  const std::string head =
-      "name: m\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
-      "include: [{lr_scale: 8, seeds: [0, 1, 2]}, {lr_scale: 0.125}]\nseeds: 0..3\npower_controls: [{lr_scale: "
-      "0.125}]\n";
-  const Matrix matrix = parse(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 8}]\n");
-  ASSERT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_scale=8", "8x3 lr_scale=0.125", "A/A 1x24 perturb=epsilon",
-                                            "A/A 8x3 lr_scale=8 perturb=epsilon"));
-  const Cell& pair = matrix.cells[4];
-  EXPECT_TRUE(pair.noise);
-  EXPECT_EQ(pair.reference_name, "8x3 lr_scale=8");
-  EXPECT_EQ(pair.reference.lr_scale, 8);
-  EXPECT_EQ(pair.reference.perturb, Perturbation::none);
-  EXPECT_EQ(pair.config.layout, (Layout{8, 3}));
-  EXPECT_EQ(pair.config.perturb, Perturbation::epsilon);
-  EXPECT_THAT(pair.seeds, ElementsAre(0, 1, 2));
-  // The cell's own runs are the pair's references: each is planned once.
-  const Plan plan = make_plan(matrix, "", {});
-  const auto trained = [&](double scale, Perturbation perturb) {
-    return std::ranges::count_if(plan.runs, [&](const PlannedRun& run) {
-      return (run.role == RunRole::cell || run.role == RunRole::reference) && run.config.lr_scale == scale &&
-             run.config.perturb == perturb;
-    });
-  };
-  EXPECT_EQ(trained(8, Perturbation::none), 3);
-  EXPECT_EQ(trained(8, Perturbation::epsilon), 3);
-  EXPECT_THAT(problems_of(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 3}]\n"),
-              ElementsAre(HasSubstr("this rule of A/A pairs matches no cell")));
-  EXPECT_THAT(problems_of(head + "noise_of: [{lr_scale: 8}]\n"),
-              ElementsAre(HasSubstr("noise_of sets which cells get A/A pairs, and noise what differs in them: it "
-                                    "is missing")));
-}
-
 TEST(Cells, WhoseReferenceHasNoControlAreNamed) {
   const std::string head =
       "name: m\nreference: {same_as: cell, layout: 1x24, lr_scale: 1}\nseeds: 0..3\nquestion: outcome\n"
@@ -157,100 +104,6 @@ TEST(Cells, WhoseReferenceHasNoControlAreNamed) {
   // What decides nothing of learning makes no other question.
   const std::string both = head + "include: [" + global + ", " + layer;
   EXPECT_THAT(references_without_control(parse(both + ", {bucket_cap_bytes: 4096}]\n")), IsEmpty());
-}
-
-TEST(Cells, ExcludedByValueOrListAreLeftOut) {
-  const Matrix matrix =
-      parse(kHead +
-            "layout: 8x3\naxes: {negatives: [local, global], lr_rule: [none, linear, sqrt]}\n"
-            "exclude: [{negatives: local, lr_rule: [linear, sqrt]}]\n");
-  EXPECT_THAT(names_of(matrix),
-              ElementsAre("8x3 local", "8x3 global", "8x3 global lr_rule=linear", "8x3 global lr_rule=sqrt"));
-}
-
-TEST(Cells, IncludedTakeTheFirstValueOfAxesTheyDoNotName) {
-  const Matrix matrix =
-      parse(kHead + "axes: {layout: [8x3, 3x8], negatives: [local]}\ninclude: [{lr_scale: 0.5}]\n");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3 local", "3x8 local", "8x3 local lr_scale=0.5"));
-  EXPECT_THAT(matrix.cells.back().settings,
-              ElementsAre(Pair("layout", "8x3"), Pair("negatives", "local"), Pair("lr_scale", "0.5")));
-}
-
-TEST(Cells, HaveAReferenceOfBaseValuesAndItsOwnKeys) {
-  const Matrix matrix = parse(
-      "name: x\nsteps: 30\ndropout: 0\nreference: {layout: 1x24, negatives: global}\n"
-      "axes: {layout: [8x3], lr_scale: [0.5], negatives: [local]}\n");
-  const Cell& cell = matrix.cells.at(0);
-  EXPECT_EQ(cell.reference_name, "1x24 global");
-  EXPECT_EQ(cell.reference.layout, (Layout{1, 24}));
-  EXPECT_EQ(energy(cell.reference).negatives, Negatives::global);
-  EXPECT_EQ(cell.reference.lr_scale, 1.0);
-  EXPECT_EQ(energy(cell.reference).dropout, 0.0);
-  EXPECT_EQ(cell.reference.steps, 30);
-  EXPECT_FALSE(cell.paired);
-}
-
-TEST(Cells, HaveTheirOwnReferenceIfItIsTheSameAsTheCell) {
-  const Matrix matrix = parse(
-      "name: x\nranks: real\nreference: {same_as: cell, ranks: emulated}\n"
-      "axes: {layout: [3x8, 8x3], lr_scale: [1, 0.5]}\n");
-  for (const Cell& cell : matrix.cells) {
-    EXPECT_TRUE(cell.paired);
-    EXPECT_EQ(cell.config.backend, Backend::gloo);
-    EXPECT_EQ(cell.reference.backend, Backend::emulated);
-    EXPECT_EQ(cell.reference.layout, cell.config.layout);
-    EXPECT_EQ(cell.reference.lr_scale, cell.config.lr_scale);
-    EXPECT_EQ(cell.reference_name, cell.name + " ranks=emulated");
-  }
-}
-
-TEST(Cells, ShareAReferenceThatDiffersFromThemByLayoutAlone) {
-  const Matrix matrix = parse(
-      "name: x\nreference: {same_as: cell, layout: 1x24}\n"
-      "axes: {layout: [3x8, 8x3], optimizer: [sgd, adam]}\n");
-  std::set<std::string> references;
-  for (const Cell& cell : matrix.cells) references.insert(cell.reference_name);
-  EXPECT_THAT(references, ElementsAre("1x24", "1x24 optimizer=sgd"));
-}
-
-TEST(Cells, BearThePlantedFaultAndReferencesDoNot) {
-  const std::string text = "name: x\nmutant: {name: grad_scale, factor: 8}\nlayout: 8x3\n";
-  const Cell plain = parse(text + "reference: {layout: 1x24}\n").cells.at(0);
-  EXPECT_EQ(plain.config.mutant.name, "grad_scale");
-  EXPECT_EQ(plain.config.mutant.factor, 8.0);
-  EXPECT_EQ(plain.reference.mutant, MutantConfig{});
-  const Cell paired = parse(text + "reference: {same_as: cell, layout: 1x24}\n").cells.at(0);
-  EXPECT_EQ(paired.reference.mutant, MutantConfig{});
-  const Cell both =
-      parse(text + "reference: {layout: 1x24, mutant: {name: grad_scale, factor: 8}}\n").cells.at(0);
-  EXPECT_EQ(both.reference.mutant, both.config.mutant);
-}
-
-TEST(Cells, OfOneProcessAreNeverReal) {
-  const Cell cell =
-      parse("name: x\nranks: real\nreference: {layout: 1x24}\naxes: {lr: [2]}\nlayout: 1x24\n").cells.at(0);
-  EXPECT_EQ(cell.config.backend, Backend::emulated);
-  EXPECT_EQ(cell.reference.backend, Backend::emulated);
-}
-
-TEST(Cells, TakeTheFirstExpectationThatMatches) {
-  const Matrix matrix = parse(kHead +
-                              "axes: {layout: [8x3, 3x8, 2x12]}\n"
-                              "expect:\n"
-                              "  - {when: {layout: 8x3}, verdict: divergent}\n"
-                              "  - {when: {layout: [8x3, 3x8]}, verdict: [identical, within_envelope]}\n");
-  EXPECT_THAT(matrix.cells[0].expected, ElementsAre(VerdictKind::divergent));
-  EXPECT_THAT(matrix.cells[1].expected, ElementsAre(VerdictKind::identical, VerdictKind::within_envelope));
-  EXPECT_THAT(matrix.cells[2].expected, IsEmpty());
-}
-
-TEST(Cells, ThatArePowerControlsExpectDivergence) {
-  const Matrix matrix = parse(kHead +
-                              "seeds: 0..3\nlayout: 8x3\naxes: {lr_scale: [1, 0.125]}\n"
-                              "power_controls: [{lr_scale: 0.125}]\n");
-  EXPECT_FALSE(matrix.cells[0].power_control);
-  EXPECT_TRUE(matrix.cells[1].power_control);
-  EXPECT_THAT(matrix.cells[1].expected, ElementsAre(VerdictKind::divergent));
 }
 
 TEST(Matrix, AsksForTheOutcomeIfThereAreSeveralSeeds) {
@@ -505,102 +358,67 @@ TEST(TraceOff, IsComparedByItsResultsBetweenEqualLayoutsAlone) {
               ElementsAre(HasSubstr("trace: off keeps nothing to compare between two layouts")));
 }
 
-/// Keys and messages of what is wrong, one a line.
+/// Keys and messages of what is wrong.
 std::string wrong_with(const RunConfig& config, std::string_view question = "mechanism") {
-  std::string text;
+  std::vector<std::string> wrong;
   const QuestionPlan& asks = question_named(question);
-  for (const auto& [key, message] : training_problems(config, asks)) text += key + ": " + message + "\n";
-  for (const auto& [key, message] : spec_of(config).problems(config, {asks.against_plain(), false})) {
-    text += key + ": " + message + "\n";
-  }
-  return text;
+  for (const auto& [key, message] : training_problems(config, asks)) wrong.push_back(key + ": " + message);
+  for (const auto& [key, message] : spec_of(config).problems(config, {asks.against_plain(), false}))
+    wrong.push_back(key + ": " + message);
+  return wrong.empty() ? "nothing is wrong" : fmt::format("{}", fmt::join(wrong, " | "));
+}
+
+TEST(TrainingChecks, RefuseWhatHasNoMeaningOrChangesNothing) {
+  support::Said said;
+  using Change = std::function<void(RunConfig&)>;
+  const auto checked = [&](const char* what, const std::vector<Change>& changes,
+                           std::string_view question = "mechanism") {
+    RunConfig config;
+    config.layout = {8, 3};
+    for (const Change& change : changes) change(config);
+    said(what, wrong_with(config, question));
+  };
+  const auto layout = [](int ranks, int rows) { return [=](RunConfig& c) { c.layout = {ranks, rows}; }; };
+  const Change sgd = [](RunConfig& c) { c.optimizer = OptimizerKind::sgd; },
+               adamw = [](RunConfig& c) { c.optimizer = OptimizerKind::adamw; },
+               adam_sqrt = [](RunConfig& c) { c.lr_rule = LrRule::adam_sqrt; },
+               saved = [](RunConfig& c) { c.checkpoint.every = 10; },
+               sharded = [](RunConfig& c) { c.update = UpdatePartition::sharded; },
+               bfloat16 = [](RunConfig& c) { c.precision = Precision::bfloat16; },
+               order = [](RunConfig& c) { c.perturb = Perturbation::row_order; },
+               draws = [](RunConfig& c) { c.perturb = Perturbation::random_draws; },
+               as_written = [](RunConfig& c) { energy(c).layer.as_written = true; },
+               layer = [](RunConfig& c) { energy(c).negatives = Negatives::layer; },
+               drawn = [](RunConfig& c) { energy(c).dropout = energy(c).context_noise = 0; };
+  const auto best = [](const char* metric) { return [=](RunConfig& c) { c.checkpoint.best = metric; }; };
+  checked("a plain run", {});
+  checked("adam_sqrt", {adam_sqrt});
+  checked("adam_sqrt of sgd", {adam_sqrt, sgd});
+  checked("adam_sqrt beyond its betas", {adam_sqrt, adamw, layout(10, 3)});
+  checked("adam_sqrt with another beta", {adam_sqrt, adamw, layout(10, 3), [](RunConfig& c) { c.beta1 = 0.95; }});
+  checked("checkpoints", {saved});
+  checked("the best by a metric of evaluations", {saved, best("accuracy_24")});
+  checked("the best by another", {saved, best("gradient_norm")});
+  checked("checkpoints of a fault", {saved, [](RunConfig& c) { c.mutant.name = "flip_bit"; }});
+  checked("a sharded update", {sharded});
+  checked("a sharded update that is saved", {sharded, saved});
+  checked("a sharded update in exact arithmetic", {sharded, [](RunConfig& c) { c.arithmetic = Arithmetic::exact; }});
+  checked("bfloat16", {bfloat16});
+  checked("bfloat16 in a certificate", {bfloat16}, "certificate");
+  checked("bfloat16 of an oracle", {bfloat16, [](RunConfig& c) { c.oracle_world = 3; }});
+  checked("another order of rows", {order});
+  checked("another order in a certificate", {order}, "certificate");
+  checked("another order with seeds by rank", {order, [](RunConfig& c) { c.rank_seed = RankSeed::plus_rank; }});
+  checked("another order as written, where no negatives are made", {order, as_written});
+  checked("another order as written", {order, as_written, layer});
+  checked("another order of one row", {order, layout(24, 1)});
+  checked("another order of two rows", {order, layout(12, 2)});
+  checked("another order of micro-steps of a row", {order, layout(12, 2), [](RunConfig& c) { c.accumulation = 2; }});
+  checked("other draws of nothing", {draws, drawn});
+  checked("other draws of negatives", {draws, drawn, layer});
 }
 
 bool names(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
-
-TEST(TrainingChecks, SayNothingOfAPlainRun) { EXPECT_EQ(wrong_with({}), ""); }
-
-TEST(TrainingChecks, RefuseAdamSqrtWhereItHasNoMeaning) {
-  RunConfig config;
-  config.layout = {8, 3};
-  config.lr_rule = LrRule::adam_sqrt;
-  EXPECT_EQ(wrong_with(config), "");
-  config.optimizer = OptimizerKind::sgd;
-  EXPECT_TRUE(names(wrong_with(config), "lr_rule: lr_rule adam_sqrt scales Adam's betas"))
-      << wrong_with(config);
-  config.optimizer = OptimizerKind::adamw;
-  config.layout = {10, 3};
-  EXPECT_TRUE(names(wrong_with(config), "beta1 0.9 and beta2 0.999 must exceed 0.9")) << wrong_with(config);
-  config.beta1 = 0.95;
-  EXPECT_EQ(wrong_with(config), "");
-}
-
-TEST(TrainingChecks, RefuseCheckpointsOfFaultsAndByMetricsThatDecideNothing) {
-  RunConfig config;
-  config.checkpoint.every = 10;
-  EXPECT_EQ(wrong_with(config), "");
-  config.checkpoint.best = "accuracy_24";
-  EXPECT_EQ(wrong_with(config), "");
-  config.checkpoint.best = "gradient_norm";
-  EXPECT_TRUE(names(wrong_with(config), "checkpoint.best gradient_norm is no metric of evaluations")) << wrong_with(config);
-  config.checkpoint.best.clear();
-  config.mutant.name = "flip_bit";
-  EXPECT_TRUE(names(wrong_with(config), "a cell with a mutant cannot have checkpoint.every")) << wrong_with(config);
-}
-
-TEST(TrainingChecks, RefuseASharedUpdateWhereNothingCanBeShared) {
-  RunConfig config;
-  config.layout = {8, 3};
-  config.update = UpdatePartition::sharded;
-  EXPECT_EQ(wrong_with(config), "");
-  config.checkpoint.every = 10;
-  EXPECT_TRUE(names(wrong_with(config), "update: checkpoints are made of a whole optimizer state")) << wrong_with(config);
-  config.checkpoint.every = 0;
-  config.arithmetic = Arithmetic::exact;
-  EXPECT_TRUE(names(wrong_with(config), "update: exact arithmetic sums every gradient on every rank")) << wrong_with(config);
-}
-
-TEST(TrainingChecks, RefuseBfloat16InACertificate) {
-  RunConfig config;
-  config.precision = Precision::bfloat16;
-  EXPECT_EQ(wrong_with(config), "");
-  EXPECT_TRUE(names(wrong_with(config, "certificate"), "precision: a certificate"));
-  config.oracle_world = 3;
-  EXPECT_TRUE(names(wrong_with(config), "precision: a certificate"));
-}
-
-TEST(TrainingChecks, RefusePerturbationsThatChangeMoreThanTheySay) {
-  RunConfig config;
-  config.perturb = Perturbation::row_order;
-  EXPECT_EQ(wrong_with(config), "");
-  EXPECT_TRUE(names(wrong_with(config, "certificate"), "perturb: a certificate"));
-  RunConfig by_rank = config;
-  by_rank.rank_seed = RankSeed::plus_rank;
-  EXPECT_TRUE(names(wrong_with(by_rank), "rank_seed keyed"));
-  RunConfig as_written = config;
-  energy(as_written).layer.as_written = true;
-  EXPECT_EQ(wrong_with(as_written), "") << "no negatives are made";
-  energy(as_written).negatives = Negatives::layer;
-  EXPECT_TRUE(names(wrong_with(as_written), "layer.as_written"));
-}
-
-TEST(TrainingChecks, RefusePerturbationsThatChangeNothing) {
-  RunConfig config;
-  config.perturb = Perturbation::row_order;
-  config.layout = {24, 1};
-  EXPECT_TRUE(names(wrong_with(config), "no other order"));
-  config.layout = {12, 2};
-  EXPECT_EQ(wrong_with(config), "");
-  config.accumulation = 2;
-  EXPECT_TRUE(names(wrong_with(config), "no other order"));
-  config = {};
-  config.perturb = Perturbation::random_draws;
-  energy(config).dropout = energy(config).context_noise = 0;
-  EXPECT_TRUE(names(wrong_with(config), "nothing is drawn"));
-  energy(config).negatives = Negatives::layer;
-  EXPECT_EQ(wrong_with(config), "");
-}
-
 TEST(TrainingChecks, StandInTheMatrixWithTheirPlace) {
   const std::vector<std::string> problems =
       problems_of(kHead + "axes:\n  layout: [8x3]\noptimizer: sgd\nlr_rule: adam_sqrt\n");
