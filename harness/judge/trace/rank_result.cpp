@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,6 +36,18 @@ class ResultReader {
     const auto found = object.find(key);
     if (found == object.end()) fail("lacks \"" + key + '"');
     return *found;
+  }
+  /// Takes what the key holds.
+  void take(const Json& object, const char* key, std::string& to) const { to = text(object, key); }
+  void take(const Json& object, const char* key, std::vector<std::string>& to) const { to = texts(object, key); }
+  void take(const Json& object, const char* key, int64_t& to) const { to = integer(object, key); }
+  void take(const Json& object, const char* key, int& to) const { to = static_cast<int>(integer(object, key)); }
+  void take(const Json& object, const char* key, double& to) const { to = number(at(object, key), key); }
+  void take(const Json& object, const char* key, std::vector<int64_t>& to) const {
+    for (const Json& step : at(object, key)) {
+      if (!step.is_number_integer()) fail(fmt::format("a step of \"{}\" is not an integer", key));
+      to.push_back(step.get<int64_t>());
+    }
   }
   std::string text(const Json& object, const std::string& key) const {
     const Json& value = at(object, key);
@@ -87,21 +100,48 @@ class ResultReader {
   std::string path_;
 };
 
-CheckpointsOfRank read_checkpoints(const ResultReader& reader, const Json& json) {
-  if (!json.is_object()) reader.fail("\"checkpoints\" is not an object");
-  CheckpointsOfRank kept;
-  for (const Json& step : reader.at(json, "saved")) {
-    if (!step.is_number_integer()) reader.fail("a step of \"saved\" is not an integer");
-    kept.saved.push_back(step.get<int64_t>());
-  }
-  kept.seconds = reader.number(reader.at(json, "seconds"), "seconds");
-  kept.problems = reader.texts(json, "problems");
-  kept.resumed_at = reader.integer(json, "resumed_at");
-  kept.resumed_from = reader.text(json, "resumed_from");
-  kept.remarks = reader.texts(json, "remarks");
-  kept.stop_signal = static_cast<int>(reader.integer(json, "stop_signal"));
-  kept.stop_seconds = reader.number(reader.at(json, "stop_seconds"), "stop_seconds");
-  return kept;
+/// Hands each field that every result has to `field`, by its key; those of what a rank saved below.
+template <typename Result, typename Field>
+void each_field(Result& result, Field field) {
+  field("rank", result.rank);
+  field("world_size", result.world_size);
+  field("config_hash", result.config_hash);
+  field("data_hash", result.data_hash);
+  field("status", result.status);
+  field("error", result.error);
+  field("phase", result.phase);
+  field("steps_done", result.steps_done);
+  field("train_seconds", result.train_seconds);
+  field("first_step_seconds", result.first_step_seconds);
+  field("communication_seconds", result.communication_seconds);
+  field("activation_bytes", result.activation_bytes);
+  field("resident_first_bytes", result.resident_first_bytes);
+  field("resident_last_bytes", result.resident_last_bytes);
+  field("parameters_hash", result.parameters_hash);
+  field("step_seconds", result.step_seconds);
+  field("communication_share", result.communication_share);
+  field("weight_bytes", result.weight_bytes);
+  field("received_bytes", result.received_bytes);
+}
+
+template <typename Checkpoints, typename Field>
+void each_field_saved(Checkpoints& kept, Field field) {
+  field("saved", kept.saved);
+  field("seconds", kept.seconds);
+  field("problems", kept.problems);
+  field("resumed_at", kept.resumed_at);
+  field("resumed_from", kept.resumed_from);
+  field("remarks", kept.remarks);
+  field("stop_signal", kept.stop_signal);
+  field("stop_seconds", kept.stop_seconds);
+}
+
+/// Puts fields into `json`.
+auto into(Json& json) {
+  return [&json](const char* key, const auto& value) {
+    if constexpr (std::is_same_v<decltype(value), const double&>) json[key] = json_number(value);
+    else json[key] = value;
+  };
 }
 
 }  // namespace
@@ -116,31 +156,11 @@ std::string problem_words(const CheckpointsOfRank& checkpoints) {
 }
 
 void write_rank_result(const std::string& path, const RankResult& result, Files& files) {
-  Json json = {
-      {"schema_version", kSchemaVersion},
-      {"rank", result.rank},
-      {"world_size", result.world_size},
-      {"config_hash", result.config_hash},
-      {"data_hash", result.data_hash},
-      {"status", result.status},
-      {"error", result.error},
-      {"phase", result.phase},
-      {"steps_done", result.steps_done},
-      {"train_seconds", json_number(result.train_seconds)},
-      {"first_step_seconds", json_number(result.first_step_seconds)},
-      {"communication_seconds", json_number(result.communication_seconds)},
-      {"activation_bytes", json_number(result.activation_bytes)},
-      {"resident_first_bytes", json_number(result.resident_first_bytes)},
-      {"resident_last_bytes", json_number(result.resident_last_bytes)},
-      {"parameters_hash", result.parameters_hash},
-      {"step_seconds", json_number(result.step_seconds)},
-      {"communication_share", json_number(result.communication_share)},
-      {"weight_bytes", json_number(result.weight_bytes)},
-      {"received_bytes", json_number(result.received_bytes)},
-      {"faults_acted", result.faults_acted},
-      {"metrics", Json::object()},
-      {"curves", Json::object()},
-  };
+  Json json = {{"schema_version", kSchemaVersion},
+               {"faults_acted", result.faults_acted},
+               {"metrics", Json::object()},
+               {"curves", Json::object()}};
+  each_field(result, into(json));
   for (const auto& [name, value] : result.metrics) json["metrics"][name] = json_number_and_bits(value);
   for (const auto& [name, series] : result.curves) {
     LOCKSTEP_CHECK(series.steps.size() == series.values.size(), "a curve needs one value a step: " + name);
@@ -148,16 +168,7 @@ void write_rank_result(const std::string& path, const RankResult& result, Files&
     for (double value : series.values) values.push_back(json_number(value));
     json["curves"][name] = {{"steps", series.steps}, {"values", std::move(values)}};
   }
-  if (const CheckpointsOfRank& kept = result.checkpoints; kept.any()) {
-    json["checkpoints"] = {{"saved", kept.saved},
-                           {"seconds", json_number(kept.seconds)},
-                           {"problems", kept.problems},
-                           {"resumed_at", kept.resumed_at},
-                           {"resumed_from", kept.resumed_from},
-                           {"remarks", kept.remarks},
-                           {"stop_signal", kept.stop_signal},
-                           {"stop_seconds", json_number(kept.stop_seconds)}};
-  }
+  if (result.checkpoints.any()) each_field_saved(result.checkpoints, into(json["checkpoints"]));
   if (!result.transport.empty()) json["carrier"] = {{"name", result.transport}, {"certified_by", result.certified_by}};
   seal(json);
   write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", files);
@@ -179,29 +190,13 @@ RankResult read_rank_result(const std::string& path) {
     throw std::runtime_error(path + " " + problem);
   }
   RankResult result;
-  result.rank = static_cast<int>(reader.integer(json, "rank"));
-  result.world_size = static_cast<int>(reader.integer(json, "world_size"));
-  result.config_hash = reader.text(json, "config_hash");
-  result.data_hash = reader.text(json, "data_hash");
-  result.status = reader.text(json, "status");
-  result.error = reader.text(json, "error");
-  result.phase = reader.text(json, "phase");
-  result.steps_done = reader.integer(json, "steps_done");
-  result.train_seconds = reader.number(reader.at(json, "train_seconds"), "train_seconds");
-  result.first_step_seconds = reader.number(reader.at(json, "first_step_seconds"), "first_step_seconds");
-  const auto read = [&](const char* key) { return reader.number(reader.at(json, key), key); };
-  result.communication_seconds = read("communication_seconds");
-  result.activation_bytes = read("activation_bytes");
-  result.resident_first_bytes = read("resident_first_bytes");
-  result.resident_last_bytes = read("resident_last_bytes");
-  result.parameters_hash = reader.text(json, "parameters_hash");
-  result.step_seconds = read("step_seconds");
-  result.communication_share = read("communication_share");
-  result.weight_bytes = read("weight_bytes");
-  result.received_bytes = read("received_bytes");
+  each_field(result, [&](const char* key, auto& value) { reader.take(json, key, value); });
   // Results from before faults were watched have none.
   if (json.contains("faults_acted")) result.faults_acted = reader.texts(json, "faults_acted");
-  if (json.contains("checkpoints")) result.checkpoints = read_checkpoints(reader, json["checkpoints"]);
+  if (const auto kept = json.find("checkpoints"); kept != json.end()) {
+    if (!kept->is_object()) reader.fail("\"checkpoints\" is not an object");
+    each_field_saved(result.checkpoints, [&](const char* key, auto& value) { reader.take(*kept, key, value); });
+  }
   if (const auto transport = json.find("carrier"); transport != json.end()) {
     if (!transport->is_object()) reader.fail("\"transport\" is not an object");
     result.transport = reader.text(*transport, "name");

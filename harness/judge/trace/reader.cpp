@@ -123,8 +123,7 @@ struct TraceReader::Impl {
   void cut_short() {
     ended = true;
     end = fmt::format("cut short in the record {}: {} of {} bytes are whole",
-                      steps == 0 ? "before the first step" : fmt::format("after step {}", last_step),
-                      with_commas(static_cast<int64_t>(offset)),
+                      after_step(), with_commas(static_cast<int64_t>(offset)),
                       with_commas(static_cast<int64_t>(source.size())));
   }
 
@@ -328,9 +327,7 @@ const std::optional<StepRecords>& TraceReader::partial() const { return impl_->p
 uint64_t TraceReader::valid_bytes() const { return impl_->offset; }
 uint64_t TraceReader::file_bytes() const { return impl_->source.size(); }
 
-namespace {
-
-Trace read_all(TraceReader reader, const std::string& path) {
+static Trace read_all(TraceReader reader, const std::string& path) {
   Trace trace;
   trace.path = path;
   trace.header = reader.header();
@@ -342,8 +339,6 @@ Trace read_all(TraceReader reader, const std::string& path) {
   if (!trace.finished) trace.end = reader.end();
   return trace;
 }
-
-}  // namespace
 
 std::string trace_problem(const std::string& path, const std::string& config_hash, int rank) {
   try {
@@ -367,11 +362,7 @@ Trace read_trace_bytes(std::span<const std::byte> bytes, const std::string& name
   return read_all(TraceReader(bytes, name), name);
 }
 
-namespace {
-
 constexpr uint8_t kAllFlags = 63;
-
-}  // namespace
 
 void ByteCursor::fail(const std::string& reason) const { throw TraceError(place_() + ": " + reason); }
 
@@ -404,12 +395,6 @@ std::vector<int64_t> ByteCursor::ids() {
   std::vector<int64_t> ids(count);
   for (int64_t& id : ids) id = unzigzag(varint());
   return ids;
-}
-
-void ByteCursor::skip_ids() {
-  const uint64_t count = varint();
-  if (count > left()) fail("more ids than its frame has bytes");
-  for (uint64_t i = 0; i < count; ++i) varint();
 }
 
 std::shared_ptr<const Placement> StepDecoder::decode_placement(ByteCursor& in, const std::vector<int64_t>& shape) {
@@ -505,12 +490,12 @@ uint64_t StepDecoder::samples_hash(const std::vector<int64_t>& ids) const {
   return tensor_hash({ids.data(), DType::int64, shape, positions});
 }
 
-void StepDecoder::fill(Record& record, ByteCursor& in, const Known& known) const {
+void StepDecoder::fill(Record& record, ByteCursor& in, const Known& known, bool with_values) const {
   switch (known.kind) {
     case RecordKind::samples:
       record.ids = in.ids();
       record.shape = {static_cast<int64_t>(record.ids.size())};
-      record.stats.hash = samples_hash(record.ids);
+      if (with_values) record.stats.hash = samples_hash(record.ids);
       break;
     case RecordKind::random:
       record.stats.hash = in.raw<uint64_t>();
@@ -525,8 +510,8 @@ void StepDecoder::fill(Record& record, ByteCursor& in, const Known& known) const
       break;
     case RecordKind::tensor: {
       record.stats.hash = in.raw<uint64_t>();
-      if (record.has_stats) {
-        const bool small = fits_float32(record.dtype);
+      if (known.prototype.has_stats) {
+        const bool small = fits_float32(known.prototype.dtype);
         record.stats.norm = small ? in.raw<float>() : in.raw<double>();
         record.stats.min = small ? in.raw<float>() : in.raw<double>();
         record.stats.max = small ? in.raw<float>() : in.raw<double>();
@@ -536,7 +521,7 @@ void StepDecoder::fill(Record& record, ByteCursor& in, const Known& known) const
       if (known.has_ids) record.ids = in.ids();
       const std::string_view payload = in.take(known.payload_bytes);
       const auto* bytes = reinterpret_cast<const std::byte*>(payload.data());
-      record.payload.assign(bytes, bytes + payload.size());
+      if (with_values) record.payload.assign(bytes, bytes + payload.size());
       break;
     }
   }
@@ -572,40 +557,15 @@ StepRecords StepDecoder::decode(ByteCursor& in) {
 }
 
 void StepDecoder::add_record(ByteCursor& in, const Known& known, GradientNorms& to) {
-  switch (known.kind) {
-    case RecordKind::samples:
-      to.ids = in.ids();
-      return;
-    case RecordKind::random:
-      in.take(sizeof(uint64_t));
-      in.varint();
-      return;
-    case RecordKind::scalar:
-      in.take(sizeof(double));
-      return;
-    case RecordKind::collective:
-      in.take(2 * sizeof(uint64_t));
-      return;
-    case RecordKind::tensor:
-      break;
-  }
-  const Record& record = known.prototype;
-  in.take(sizeof record.stats.hash);
-  if (record.has_stats) {
-    const bool small = fits_float32(record.dtype);
-    const double norm = small ? in.raw<float>() : in.raw<double>();
-    in.take(2 * (small ? sizeof(float) : sizeof(double)));
-    const uint64_t nonfinite = in.varint();
-    const bool local = record.phase == Phase::local_gradients;
-    if (local || record.phase == Phase::reduced_gradients) {
-      (local ? to.local_squared : to.reduced_squared) += norm * norm;
-      (local ? to.has_local : to.has_reduced) = true;
-      to.nonfinite += nonfinite;
-    }
-  }
-  if (known.has_dot) in.take(sizeof record.dot);
-  if (known.has_ids) in.skip_ids();
-  in.take(known.payload_bytes);
+  fill(passing_, in, known, false);
+  if (known.kind == RecordKind::samples) to.ids = passing_.ids;
+  const bool local = known.prototype.phase == Phase::local_gradients;
+  const bool of_gradients = local || known.prototype.phase == Phase::reduced_gradients;
+  if (known.kind != RecordKind::tensor || !known.prototype.has_stats || !of_gradients) return;
+  const TensorStats& stats = passing_.stats;
+  (local ? to.local_squared : to.reduced_squared) += stats.norm * stats.norm;
+  (local ? to.has_local : to.has_reduced) = true;
+  to.nonfinite += stats.nonfinite;
 }
 
 GradientNorms StepDecoder::decode_gradient_norms(ByteCursor& in) {

@@ -85,7 +85,6 @@ class ByteCursor {
   uint64_t varint();
   std::string_view text();
   std::vector<int64_t> ids();
-  void skip_ids();
 
  private:
   std::string_view bytes_;
@@ -119,15 +118,16 @@ class StepDecoder {
   Sequence decode_sequence(ByteCursor& in);
   /// The definitions of the step's records, in their order; they may be new in this frame.
   const Sequence& sequence_of(ByteCursor& in);
-  static void add_record(ByteCursor& in, const Known& known, GradientNorms& to);
-  /// Sets all that is not of the definition.
-  void fill(Record& record, ByteCursor& in, const Known& known) const;
+  void add_record(ByteCursor& in, const Known& known, GradientNorms& to);
+  /// Sets all that is not of the definition, but values only where `with_values`.
+  void fill(Record& record, ByteCursor& in, const Known& known, bool with_values = true) const;
   uint64_t samples_hash(const std::vector<int64_t>& ids) const;
 
   int rank_, world_size_;
   std::vector<Known> known_;
   std::vector<Sequence> sequences_;
   StepRecords used_;
+  Record passing_;  ///< what norms are taken from
 };
 
 }  // namespace lockstep

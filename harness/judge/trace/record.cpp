@@ -28,6 +28,34 @@ std::vector<double> converted(const Record& record, Number number) {
 
 double plain(auto value) { return static_cast<double>(value); }
 
+/// By number.
+constexpr auto kPhaseNames = std::to_array<const char*>(
+    {"snapshot", "samples", "random", "control", "energies", "loss", "local gradients", "collective", "reduced gradients",
+     "gradient norm", "parameters", "evaluation", "term sums", "applied gradients", "optimizer state", "inputs",
+     "gradient parts", "averaged weights"});
+static_assert(kPhaseNames.size() == static_cast<std::size_t>(kLastPhase) + 1);
+
+struct DTypeFacts {
+  const char* name;
+  std::size_t bytes;
+  double epsilon;
+};
+/// By number.
+constexpr auto kDTypes = std::to_array<DTypeFacts>({{"float32", 4, 0x1p-23},
+                                                    {"float64", 8, 0x1p-52},
+                                                    {"int64", 8, 0},
+                                                    {"bfloat16", 2, 0x1p-7},
+                                                    {"bool", 1, 0},
+                                                    {"float16", 2, 0x1p-10},
+                                                    {"int32", 4, 0}});
+static_assert(kDTypes.size() == static_cast<std::size_t>(kLastDType) + 1);
+
+const DTypeFacts& facts_of(DType dtype) {
+  static constexpr DTypeFacts kUnknown{"unknown", 1, 0};
+  const auto number = static_cast<std::size_t>(dtype);
+  return number < kDTypes.size() ? kDTypes[number] : kUnknown;
+}
+
 }  // namespace
 
 int64_t elements_of(const std::vector<int64_t>& shape) {
@@ -74,19 +102,10 @@ std::optional<std::vector<double>> values_of(const Record& record) {
   return std::nullopt;
 }
 
-double epsilon_of(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return 0x1p-52;
-    case DType::float32:
-      return 0x1p-23;
-    case DType::float16:
-      return 0x1p-10;
-    case DType::bfloat16:
-      return 0x1p-7;
-    default:
-      return 0;
-  }
+std::vector<int64_t> whole_numbers_of(const Record& record) {
+  std::vector<int64_t> numbers(record.payload.size() / sizeof(int64_t));
+  std::memcpy(numbers.data(), record.payload.data(), numbers.size() * sizeof(int64_t));
+  return numbers;
 }
 
 bool is_floating(DType dtype) { return epsilon_of(dtype) > 0; }
@@ -388,45 +407,8 @@ static_assert(std::endian::native == std::endian::little,
               "traces are little-endian and written as memory lies");
 
 const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::snapshot:
-      return "snapshot";
-    case Phase::samples:
-      return "samples";
-    case Phase::random:
-      return "random";
-    case Phase::control:
-      return "control";
-    case Phase::scores:
-      return "energies";
-    case Phase::loss:
-      return "loss";
-    case Phase::local_gradients:
-      return "local gradients";
-    case Phase::collective:
-      return "collective";
-    case Phase::reduced_gradients:
-      return "reduced gradients";
-    case Phase::gradient_norm:
-      return "gradient norm";
-    case Phase::parameters:
-      return "parameters";
-    case Phase::evaluation:
-      return "evaluation";
-    case Phase::term_sums:
-      return "term sums";
-    case Phase::applied_gradients:
-      return "applied gradients";
-    case Phase::optimizer_state:
-      return "optimizer state";
-    case Phase::inputs:
-      return "inputs";
-    case Phase::gradient_parts:
-      return "gradient parts";
-    case Phase::averaged_weights:
-      return "averaged weights";
-  }
-  return "unknown";
+  const auto number = static_cast<std::size_t>(phase);
+  return number < kPhaseNames.size() ? kPhaseNames[number] : "unknown";
 }
 
 int place_of(Phase phase) {
@@ -448,44 +430,11 @@ std::span<const Phase> phases_in_order() {
   return kOrdered;
 }
 
-std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-      return 4;
-    case DType::float64:
-      return 8;
-    case DType::int64:
-      return 8;
-    case DType::bfloat16:
-    case DType::float16:
-      return 2;
-    case DType::boolean:
-      return 1;
-    case DType::int32:
-      return 4;
-  }
-  return 1;
-}
+std::size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
 
-const char* name_of(DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-      return "float32";
-    case DType::float64:
-      return "float64";
-    case DType::int64:
-      return "int64";
-    case DType::bfloat16:
-      return "bfloat16";
-    case DType::boolean:
-      return "bool";
-    case DType::float16:
-      return "float16";
-    case DType::int32:
-      return "int32";
-  }
-  return "unknown";
-}
+const char* name_of(DType dtype) { return facts_of(dtype).name; }
+
+double epsilon_of(DType dtype) { return facts_of(dtype).epsilon; }
 
 double value_of_float16(uint16_t bits) {
   const int exponent = bits >> 10 & 0x1f, fraction = bits & 0x3ff;

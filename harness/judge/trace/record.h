@@ -159,6 +159,9 @@ bool keeps_values(const Record& record);
 /// The values of a tensor's record, whatever their type; nothing if it did not keep them all.
 std::optional<std::vector<double>> values_of(const Record& record);
 
+/// Of a record of int64.
+std::vector<int64_t> whole_numbers_of(const Record& record);
+
 /// The distance of 1 from the next number of that type; of whole numbers 0.
 double epsilon_of(DType dtype);
 bool is_floating(DType dtype);
@@ -212,9 +215,9 @@ struct Definition {
   const Placement* placement = nullptr;                                           ///< of tensors; null: none
   DType dtype = DType::float32;
   int64_t root = -1;  ///< of collectives
-  std::span<const int64_t> shape;
-  std::string_view name;  ///< of collectives: the operation
-  std::string_view reduction, group, tag;
+  std::span<const int64_t> shape = {};
+  std::string_view name = {};  ///< of collectives: the operation
+  std::string_view reduction = {}, group = {}, tag = {};
 };
 
 /// Eight bytes of frame head for a payload of that length.

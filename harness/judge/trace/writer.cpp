@@ -348,7 +348,8 @@ struct TraceWriter::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void add(const Definition& what) {
+  /// The record's data are appended to what this returns.
+  ByteSink add(const Definition& what) {
     LOCKSTEP_CHECK(in_step, "a record outside of begin_step and end_step: " + path);
     LOCKSTEP_CHECK(what.name.size() <= kMaxTextBytes && what.shape.size() <= kMaxDimensions,
                    "a name of more than 1,024 bytes or a tensor of more than 16 dimensions: " + path);
@@ -357,71 +358,72 @@ struct TraceWriter::Impl {
     ByteSink sink(definition);
     append_definition(sink, what);
     sequence.push_back(definitions.number(definition).first);
+    return ByteSink(data);
   }
 
   /// What a reader made of a record, as it was.
-  void add(const Record& record) {
-    Definition what;
-    what.phase = record.phase;
-    what.name = record.name;
-    what.dtype = record.dtype;
-    what.shape = record.shape;
-    what.replicated = record.replicated;
-    what.has_stats = record.has_stats;
-    ByteSink sink(data);
+  void add_record(const Record& record) {
+    Definition what{.phase = record.phase,
+                    .replicated = record.replicated,
+                    .has_stats = record.has_stats,
+                    .dtype = record.dtype,
+                    .shape = record.shape,
+                    .name = record.name};
     if (record.phase == Phase::collective) {
-      const CollectiveRecord& collective = record.collective;
-      what.kind = RecordKind::collective;
-      what.name = collective.op;
-      what.reduction = collective.reduction;
-      what.group = collective.group;
-      what.tag = collective.tag;
-      what.root = collective.root;
-      add(what);
-      sink.raw(collective.hash_in);
-      sink.raw(collective.hash_out);
+      add_call(record.collective, what);
     } else if (record.is_scalar) {
       what.kind = RecordKind::scalar;
-      add(what);
-      sink.raw(record.value);
+      add(what).raw(record.value);
     } else if (record.phase == Phase::random) {
       what.kind = RecordKind::random;
-      add(what);
-      sink.raw(record.stats.hash);
-      sink.varint(static_cast<uint64_t>(record.value));
+      add_stream(what, record.stats.hash, static_cast<uint64_t>(record.value));
     } else if (record.phase == Phase::samples) {
       what.shape = {};
-      add(what);
-      sink.ids(record.ids);
+      add(what).ids(record.ids);
     } else {
       what.kind = RecordKind::tensor;
       what.has_ids = !record.ids.empty();
       what.has_payload = header.level == TraceLevel::full || !record.payload.empty();
       what.has_dot = record.has_stats && !std::isnan(record.dot);
       what.placement = record.placement.get();
-      add(what);
-      add_tensor(what, record.stats, record.ids, record.dot);
-      sink.bytes(record.payload.data(), record.payload.size());
+      add_tensor(what, record.stats, record.ids, record.dot).bytes(record.payload.data(), record.payload.size());
     }
   }
 
-  void add_tensor(const Definition& what, const TensorStats& stats, std::span<const int64_t> ids, double dot = 0) {
-    ByteSink sink(data);
+  void add_call(const CollectiveRecord& record, Definition what = {.phase = Phase::collective}) {
+    what.kind = RecordKind::collective;
+    what.name = record.op;
+    what.reduction = record.reduction;
+    what.group = record.group;
+    what.tag = record.tag;
+    what.root = record.root;
+    what.dtype = record.dtype;
+    what.shape = record.shape;
+    ByteSink sink = add(what);
+    sink.raw(record.hash_in);
+    sink.raw(record.hash_out);
+  }
+
+  void add_stream(const Definition& what, uint64_t hash, uint64_t draws) {
+    ByteSink sink = add(what);
+    sink.raw(hash);
+    sink.varint(draws);
+  }
+
+  /// Its values, if they are kept, come after these.
+  ByteSink add_tensor(const Definition& what, const TensorStats& stats, std::span<const int64_t> ids, double dot) {
+    ByteSink sink = add(what);
     sink.raw(stats.hash);
     if (what.has_stats) {
-      if (fits_float32(what.dtype)) {
-        sink.raw(static_cast<float>(stats.norm));
-        sink.raw(static_cast<float>(stats.min));
-        sink.raw(static_cast<float>(stats.max));
-      } else {
-        sink.raw(stats.norm);
-        sink.raw(stats.min);
-        sink.raw(stats.max);
+      for (const double each : {stats.norm, stats.min, stats.max}) {
+        if (fits_float32(what.dtype)) sink.raw(static_cast<float>(each));
+        else sink.raw(each);
       }
       sink.varint(stats.nonfinite);
     }
     if (what.has_dot) sink.raw(dot);
     if (what.has_ids) sink.ids(ids);
+    return sink;
   }
 
   [[noreturn]] void fail(const char* doing, std::error_code error) {
@@ -522,44 +524,22 @@ void TraceWriter::begin_step(int64_t step) {
 }
 
 void TraceWriter::samples(std::span<const int64_t> ids) {
-  if (!impl_) return;
-  Definition what;
-  what.kind = RecordKind::samples;
-  what.phase = Phase::samples;
-  what.name = "samples";
-  what.dtype = DType::int64;
-  impl_->add(what);
-  ByteSink(impl_->data).ids(ids);
+  if (impl_) impl_->add({.dtype = DType::int64, .name = "samples"}).ids(ids);
 }
 
 void TraceWriter::random(std::string_view stream, uint64_t hash, uint64_t draws) {
-  if (!impl_) return;
-  Definition what;
-  what.kind = RecordKind::random;
-  what.phase = Phase::random;
-  what.name = stream;
-  impl_->add(what);
-  ByteSink sink(impl_->data);
-  sink.raw(hash);
-  sink.varint(draws);
+  if (impl_) impl_->add_stream({.kind = RecordKind::random, .phase = Phase::random, .name = stream}, hash, draws);
 }
 
 void TraceWriter::scalar(Phase phase, std::string_view name, double value, Sharing sharing) {
   if (!impl_) return;
-  Definition what;
-  what.kind = RecordKind::scalar;
-  what.phase = phase;
-  what.name = name;
-  what.dtype = DType::float64;
-  what.replicated = sharing == Sharing::replicated;
-  impl_->add(what);
-  ByteSink(impl_->data).raw(value);
+  const bool replicated = sharing == Sharing::replicated;
+  impl_->add({.kind = RecordKind::scalar, .phase = phase, .replicated = replicated, .dtype = DType::float64, .name = name})
+      .raw(value);
 }
 
-namespace {
-
 template <typename Number>
-double sum_of_products(const TensorView& tensor) {
+static double sum_of_products(const TensorView& tensor) {
   const auto* x = static_cast<const Number*>(tensor.data);
   const auto* y = static_cast<const Number*>(tensor.dot_with);
   double sum = 0;
@@ -568,14 +548,14 @@ double sum_of_products(const TensorView& tensor) {
 }
 
 /// NaN of a type that no gradient has.
-double dot_product(const TensorView& tensor) {
+static double dot_product(const TensorView& tensor) {
   if (tensor.dtype == DType::float32) return sum_of_products<float>(tensor);
   if (tensor.dtype == DType::float64) return sum_of_products<double>(tensor);
   return std::numeric_limits<double>::quiet_NaN();
 }
 
 /// As docs/trace.md has it: a tensor with a placement is hashed by its rows.
-TensorStats stats_of(TensorView tensor) {
+static TensorStats stats_of(TensorView tensor) {
   std::vector<int64_t> positions;
   if (tensor.placement && !tensor.shape.empty()) {
     positions.resize(static_cast<std::size_t>(tensor.shape[0]));
@@ -584,8 +564,6 @@ TensorStats stats_of(TensorView tensor) {
   }
   return tensor_stats(tensor);
 }
-
-}  // namespace
 
 TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const TensorView& tensor, Sharing sharing,
                                 std::span<const int64_t> ids, Keep keep) {
@@ -596,42 +574,26 @@ TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const Tensor
   const TensorStats stats = stats_of(tensor);
   const TraceLevel level = impl_->header.level;
   // Rank 0 writes out for all what all hold alike; the others leave the hash that shows whether they do.
-  const bool spoken_for = sharing == Sharing::replicated && impl_->header.rank != 0;
-  Definition what;
-  what.kind = RecordKind::tensor;
-  what.phase = phase;
-  what.name = name;
-  what.dtype = tensor.dtype;
-  what.shape = tensor.shape;
-  what.replicated = sharing == Sharing::replicated;
-  what.has_stats = !spoken_for || level == TraceLevel::stats || level == TraceLevel::full;
-  what.has_payload = level == TraceLevel::full || (keep == Keep::whole && !spoken_for);
-  what.has_ids = !ids.empty();
-  what.has_dot = what.has_stats && tensor.dot_with != nullptr;
-  what.placement = tensor.placement;
-  impl_->add(what);
-  impl_->add_tensor(what, stats, ids, what.has_dot ? dot_product(tensor) : 0);
-  if (what.has_payload)
-    ByteSink(impl_->data).bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
+  const bool replicated = sharing == Sharing::replicated, spoken_for = replicated && impl_->header.rank != 0;
+  const bool has_stats = !spoken_for || level == TraceLevel::stats || level == TraceLevel::full;
+  const Definition what{.kind = RecordKind::tensor,
+                        .phase = phase,
+                        .replicated = replicated,
+                        .has_stats = has_stats,
+                        .has_ids = !ids.empty(),
+                        .has_payload = level == TraceLevel::full || (keep == Keep::whole && !spoken_for),
+                        .has_dot = has_stats && tensor.dot_with != nullptr,
+                        .placement = tensor.placement,
+                        .dtype = tensor.dtype,
+                        .shape = tensor.shape,
+                        .name = name};
+  ByteSink sink = impl_->add_tensor(what, stats, ids, what.has_dot ? dot_product(tensor) : 0);
+  if (what.has_payload) sink.bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
   return stats;
 }
 
 void TraceWriter::collective(const CollectiveRecord& record) {
-  if (!impl_) return;
-  Definition what;
-  what.kind = RecordKind::collective;
-  what.phase = Phase::collective;
-  what.name = record.op;
-  what.reduction = record.reduction;
-  what.group = record.group;
-  what.tag = record.tag;
-  what.root = record.root;
-  what.dtype = record.dtype;
-  what.shape = record.shape;
-  impl_->add(what);
-  ByteSink sink(impl_->data);
-  sink.raw(record.hash_in);
-  sink.raw(record.hash_out);
+  if (impl_) impl_->add_call(record);
 }
 
 void TraceWriter::end_step() {
@@ -643,7 +605,7 @@ void TraceWriter::end_step() {
 void TraceWriter::copy(const StepRecords& step) {
   if (!impl_) return;
   begin_step(step.step);
-  for (const Record& record : step.records) impl_->add(record);
+  for (const Record& record : step.records) impl_->add_record(record);
   end_step();
 }
 
