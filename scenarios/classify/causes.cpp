@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/judge/causes/loss.h"
+#include "harness/judge/causes/rules.h"
 #include "losses/denominator.h"
 #include "scenarios/causes.h"
 #include "scenarios/classify/spec.h"

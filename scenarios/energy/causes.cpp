@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "harness/judge/causes/gradient.h"
-#include "harness/judge/causes/loss.h"
-#include "harness/judge/causes/scores.h"
+#include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/forced/update.h"
 #include "scenarios/causes.h"
 #include "scenarios/energy/spec.h"

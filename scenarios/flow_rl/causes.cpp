@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "harness/judge/causes/gradient.h"
-#include "harness/judge/causes/scores.h"
+#include "harness/judge/causes/rules.h"
 #include "scenarios/causes.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/rollout.h"

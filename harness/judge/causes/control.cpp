@@ -243,11 +243,10 @@ Answer skip_decided_alone(const CauseInputs& inputs) {
   if (!recorded) return {};
   if (skipping.empty()) {
     // Nobody leaves it out, although the reference does, and a rank's own loss is no number: another's was asked.
-    std::vector<std::size_t> without;
-    for (const std::size_t rank : others) {
+    const auto without = ranks_where(others.size(), [&](std::size_t rank) {
       const Record* loss = find_record(inputs.cell->ranks[rank], Phase::loss, "loss");
-      if (loss && !std::isfinite(loss->value)) without.push_back(rank);
-    }
+      return loss && !std::isfinite(loss->value);
+    });
     if (without.empty() || without.size() == others.size()) return {};
     return told(fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, "
                             "and the decision followed other ranks' losses",
@@ -280,58 +279,9 @@ std::span<const Hypothesis> rate_hypotheses() {
   return kTable;
 }
 
-}  // namespace lockstep::causes
-
-// Causes of runs that did not finish: what the launcher saw, and what the header exchange said before any
-// payload moved.
-
-namespace lockstep {
-namespace {
-
-std::string told(const Failure& failure) {
-  std::string text = failure.rank < 0 ? "the run" : fmt::format("rank {}", failure.rank);
-  if (failure.step >= 0) text += fmt::format(" at step {}", failure.step);
-  if (!failure.operation.empty()) text += fmt::format(" in {}", failure.operation);
-  return text + (failure.message.empty() ? "" : ": " + failure.message);
-}
-
-/// Of a rank that threw: the words of gather_rows' header check, or of a row in exact arithmetic, before anything was summed.
-const char* thrown_code(const std::string& message) {
-  constexpr std::pair<const char*, const char*> kHeaders[] = {{" is at step ", "step-differs"},
-                                                              {" calls another collective", "collective-order"},
-                                                              {" with rows of shape ", "shapes-differ"},
-                                                              {" tensors, not ", "shapes-differ"},
-                                                              {" as ", "dtype-differs"}};
-  const auto says = [&](std::string_view words) { return message.find(words) != std::string::npos; };
-  for (const auto& [words, code] : kHeaders)
-    if (says("seen from rank") && says(words)) return code;
-  return says(kRowNotFinite) ? "non-finite" : "rank-threw";
-}
-
-}  // namespace
-
-std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
-  const std::map<FailureKind, std::string> codes = {{FailureKind::threw, thrown_code(failure.message)},
-                                                    {FailureKind::died, "rank-died"},
-                                                    {FailureKind::hung, "rank-hung"},
-                                                    {FailureKind::slow, "rank-slow"},
-                                                    {FailureKind::unreadable, "file-damaged"}};
-  if (!codes.contains(failure.kind)) return std::nullopt;
-  const std::string& code = codes.at(failure.kind);
-  const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
-  Cause cause = causes::made(code, confidence, told(failure));
-  if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
-  if (code == "rank-hung" && ranks == 1)
-    cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";
-  return cause;
-}
-
-}  // namespace lockstep
-
 // Causes of wrong random streams: keys are recomputed under each hypothesis and compared with the recorded
 // fingerprints.
 
-namespace lockstep::causes {
 namespace {
 
 /// One stream of one rank at one step.
@@ -421,14 +371,11 @@ std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& str
 
 /// Ranks whose fingerprint is not the one keyed by their samples; all if that is not known.
 std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& streams) {
-  std::vector<std::size_t> wrong;
   const auto purpose = purpose_of(inputs, streams);
-  for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
+  return ranks_where(streams.cell.size(), [&](std::size_t rank) {
     const Use& use = streams.cell[rank];
-    if (!purpose || fingerprint_by_sample(*purpose, *inputs.cell_config, streams.step, use.ids) != use.hash)
-      wrong.push_back(rank);
-  }
-  return wrong;
+    return !purpose || fingerprint_by_sample(*purpose, *inputs.cell_config, streams.step, use.ids) != use.hash;
+  });
 }
 
 Answer same_stream_on_all_ranks(const CauseInputs& inputs, const Streams& streams) {
@@ -514,11 +461,10 @@ Answer draws_differ(const CauseInputs& inputs, const Streams& streams) {
   // Draws for its rows: of ranks that do not take the reference's number a row.
   double rows = 0;
   for (const Use& use : streams.reference) rows += static_cast<double>(use.ids.size());
-  std::vector<std::size_t> ranks;
-  for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
+  const auto ranks = ranks_where(streams.cell.size(), [&](std::size_t rank) {
     const Use& own = streams.cell[rank];
-    if (rows > 0 && own.draws != expected / rows * static_cast<double>(own.ids.size())) ranks.push_back(rank);
-  }
+    return rows > 0 && own.draws != expected / rows * static_cast<double>(own.ids.size());
+  });
   return told(fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams.name,
                           exact_number(actual), exact_number(expected),
                           ranks.empty() ? ""
@@ -657,6 +603,45 @@ std::span<const Hypothesis> random_hypotheses() {
 }  // namespace lockstep::causes
 
 namespace lockstep {
+
+// Causes of runs that did not finish: what the launcher saw, and what the header exchange said before any
+// payload moved.
+
+static std::string told(const Failure& failure) {
+  std::string text = failure.rank < 0 ? "the run" : fmt::format("rank {}", failure.rank);
+  if (failure.step >= 0) text += fmt::format(" at step {}", failure.step);
+  if (!failure.operation.empty()) text += fmt::format(" in {}", failure.operation);
+  return text + (failure.message.empty() ? "" : ": " + failure.message);
+}
+
+/// Of a rank that threw: the words of gather_rows' header check, or of a row in exact arithmetic, before anything was summed.
+static const char* thrown_code(const std::string& message) {
+  constexpr std::pair<const char*, const char*> kHeaders[] = {{" is at step ", "step-differs"},
+                                                              {" calls another collective", "collective-order"},
+                                                              {" with rows of shape ", "shapes-differ"},
+                                                              {" tensors, not ", "shapes-differ"},
+                                                              {" as ", "dtype-differs"}};
+  const auto says = [&](std::string_view words) { return message.find(words) != std::string::npos; };
+  for (const auto& [words, code] : kHeaders)
+    if (says("seen from rank") && says(words)) return code;
+  return says(kRowNotFinite) ? "non-finite" : "rank-threw";
+}
+
+std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
+  const std::map<FailureKind, std::string> codes = {{FailureKind::threw, thrown_code(failure.message)},
+                                                    {FailureKind::died, "rank-died"},
+                                                    {FailureKind::hung, "rank-hung"},
+                                                    {FailureKind::slow, "rank-slow"},
+                                                    {FailureKind::unreadable, "file-damaged"}};
+  if (!codes.contains(failure.kind)) return std::nullopt;
+  const std::string& code = codes.at(failure.kind);
+  const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
+  Cause cause = causes::made(code, confidence, told(failure));
+  if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
+  if (code == "rank-hung" && ranks == 1)
+    cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";
+  return cause;
+}
 
 std::optional<Cause> name_cause_of_draws(const std::string& reference, const std::string& run, int64_t step,
                                          std::string_view code) {

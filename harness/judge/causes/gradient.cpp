@@ -10,7 +10,7 @@
 #include <set>
 
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/exact_runs.h"
+#include "harness/judge/compare/compare.h"
 #include "harness/judge/compare/step_pairs.h"
 
 // Causes of wrong local gradients, in the accumulation of micro-steps, and of one factor on loss and gradients, that any
@@ -158,14 +158,10 @@ Answer non_finite_on_a_rank(const CauseInputs& inputs) {
     return found == rank.records.end() ? nullptr : &*found;
   };
   if (std::ranges::any_of(inputs.reference->ranks, first_of)) return {};
-  std::vector<std::size_t> ranks;
-  const Record* first = nullptr;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    const Record* own = first_of(inputs.cell->ranks[rank]);
-    if (own) ranks.push_back(rank);
-    if (!first) first = own;
-  }
-  if (!first) return {};
+  const std::vector<StepRecords>& all = inputs.cell->ranks;
+  const auto ranks = ranks_where(all.size(), [&](std::size_t rank) { return first_of(all[rank]) != nullptr; });
+  if (ranks.empty()) return {};
+  const Record* first = first_of(all[ranks.front()]);
   return told(fmt::format("{} of {} is not finite on rank {}",
                           counted(static_cast<int64_t>(first->stats.nonfinite), "value"), first->name,
                           fmt::join(ranks, ", ")));
@@ -561,11 +557,8 @@ std::optional<std::vector<NamedTensor>> weighed(const RankParts& parts, std::spa
       const NamedTensor& own = part->values;
       if (own.values.empty()) return std::nullopt;
       auto place = std::ranges::find(sum, part->parameter, &NamedTensor::name);
-      if (place == sum.end()) {
-        sum.push_back(own);
-        place = sum.end() - 1;
-        std::ranges::fill(place->values, 0);
-      }
+      if (place == sum.end())
+        place = sum.insert(place, {own.name, own.shape, std::vector<double>(own.values.size()), own.epsilon, own.may_be_shard});
       if (place->values.size() != own.values.size()) return std::nullopt;
       for (std::size_t i = 0; i < own.values.size(); ++i) place->values[i] += factors[k] * own.values[i];
     }
@@ -609,14 +602,12 @@ bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTens
   });
 }
 
-namespace {
-
 /// How many bands a gradient must be long for its factor to mean something.
 constexpr double kTelling = 16;
 
 /// The role of a parameter: where a header declares roles, as the rules number it, or else by its place among the declared
 /// ones; without a role of its own it is `other`, where the rules know that.
-std::optional<Role> role_of(const std::string& name, const TrainerRules& rules, const Declared* declared) {
+static std::optional<Role> role_of(const std::string& name, const TrainerRules& rules, const Declared* declared) {
   if (!declared) return rules.role_of ? std::optional(rules.role_of(parameter_group(name))) : std::nullopt;
   constexpr Role kBeyondAnyTrainers = 1000;
   const DeclaredParameters* entry = entry_of(declared->parameters, name);
@@ -626,8 +617,6 @@ std::optional<Role> role_of(const std::string& name, const TrainerRules& rules, 
   const auto first = std::ranges::find(declared->parameters, entry->role, &DeclaredParameters::role);
   return kBeyondAnyTrainers + static_cast<Role>(first - declared->parameters.begin());
 }
-
-}  // namespace
 
 Signatures::Signatures(const StepGradients& of) {
   const std::vector<NamedTensor>& reference = of.evidence->reference.gradients;

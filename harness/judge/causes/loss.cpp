@@ -1,4 +1,3 @@
-#include "harness/judge/causes/loss.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +12,7 @@
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/exact_runs.h"
+#include "harness/judge/compare/compare.h"
 #include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"

@@ -15,15 +15,81 @@
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/causes/scores.h"
-#include "harness/judge/compare/exact_runs.h"
+#include "harness/judge/compare/compare.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/trainer_spec.h"
 
 // Asks the rules of the divergence's phase, and weighs their answers.
 
 namespace lockstep {
+
+/// Families in the order of a step, and what belongs to no step after them.
+constexpr std::array<std::string_view, 12> kFamilies = {"samples",  "random", "control",   "energies",
+                                                        "loss",     "gradient", "reduction", "update",
+                                                        "replicas", "ledger",   "failed",    "always"};
+
+/// A family that stands nowhere in the order comes before what belongs to no step.
+static std::size_t place_of(std::string_view family) {
+  const auto at = std::ranges::find(kFamilies, family);
+  return static_cast<std::size_t>((at == kFamilies.end() ? kFamilies.end() - 2 : at) - kFamilies.begin());
+}
+
+std::span<const CausePage> cause_pages() {
+  static const std::vector<CausePage> pages = [] {
+    std::vector<CausePage> all;
+    for (const causes::RulesOfTrainer& it : causes::all_trainer_rules()) {
+      if (!it.rules->pages) continue;
+      const auto own = it.rules->pages();
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    for (const auto table : {causes::reward_pages(), causes::pages_of_any()})
+      all.insert(all.end(), table.begin(), table.end());
+    std::ranges::stable_sort(all, {}, [](const CausePage& page) { return place_of(page.family); });
+    return all;
+  }();
+  return pages;
+}
+
+const CausePage* find_cause_page(std::string_view code) {
+  const std::span<const CausePage> pages = cause_pages();
+  const auto found = std::ranges::find(pages, code, &CausePage::code);
+  return found == pages.end() ? nullptr : &*found;
+}
+
 namespace causes {
+
+/// Does the header declare roles, and does the trainer know every one?
+static bool knows_all_roles(const TrainerRules& rules, const Declared& declared) {
+  bool any = false;
+  for (const DeclaredParameters& each : declared.parameters) {
+    if (each.role.empty()) continue;
+    if (!rules.role_named(each.role)) return false;
+    any = true;
+  }
+  return any;
+}
+
+const TrainerRules& trainer_rules(std::string_view trainer) {
+  static constexpr TrainerRules kNone;
+  const auto all = all_trainer_rules();
+  const auto at = std::ranges::find(all, trainer, &RulesOfTrainer::trainer);
+  return at == all.end() ? kNone : *at->rules;
+}
+
+const TrainerRules& trainer_rules(const CauseInputs& inputs) {
+  if (inputs.rules) return *inputs.rules;
+  if (inputs.trainer) return trainer_rules(inputs.trainer->name);
+  static constexpr TrainerRules kNone;
+  const Declared* declared = declared_of(inputs);
+  if (!declared) return kNone;
+  for (const RulesOfTrainer& each : all_trainer_rules())
+    if (each.rules->role_named && knows_all_roles(*each.rules, *declared)) return *each.rules;
+  return kNone;
+}
+
+const Declared* declared_of(const CauseInputs& inputs) {
+  return inputs.cell ? inputs.cell->declared.get() : nullptr;
+}
 
 Cause made(std::string code, double confidence, std::string evidence) {
   return {std::move(code), confidence, std::move(evidence), ""};
@@ -96,10 +162,8 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
   return text;
 }
 
-namespace {
-
 /// Is one of these words separated by spaces?
-bool is_among(std::string_view words, std::string_view word) {
+static bool is_among(std::string_view words, std::string_view word) {
   return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
@@ -107,8 +171,6 @@ constexpr std::span<const Hypothesis> (*kTables[])() = {sample_hypotheses,   ran
                                                         score_hypotheses,    reward_hypotheses,    loss_hypotheses,
                                                         gradient_hypotheses, reduction_hypotheses, update_hypotheses,
                                                         replica_hypotheses};
-
-}  // namespace
 
 std::vector<std::span<const Hypothesis>> all_hypotheses() {
   std::vector<std::span<const Hypothesis>> all;

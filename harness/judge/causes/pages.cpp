@@ -1,11 +1,10 @@
 #include "harness/judge/causes/rules.h"
 
-// Pages of causes in samples, random streams and control values.
-
 namespace lockstep::causes {
-namespace {
 
-constexpr CausePage kDataPages[] = {
+static constexpr CausePage kPages[] = {
+    // Samples, random streams and control values.
+
     {"set-epoch-forgotten", "samples",
      "The sampler does not receive the epoch number, so every epoch repeats the order of the first.",
      "where the reference begins a new permutation, all ranks have the samples of an earlier step in the same order",
@@ -161,16 +160,9 @@ constexpr CausePage kDataPages[] = {
     {"rate-differs", "control", "The learning rate differs, and no known rule explains it.",
      "the recorded rate differs from the reference's at the same step", "lr = 3e-4  # a copy of the config",
      "lr = config.lr", "Compare the resolved configs of both runs, lr, lr_scale, schedule and warm-up.", ""},
-};
 
-}  // namespace
+    // Scores, loss and the gradients before the reduction. W = world size.
 
-std::span<const CausePage> data_pages() { return kDataPages; }
-
-// Pages of causes in scores, loss and the gradients before the reduction. W = world size.
-namespace {
-
-constexpr CausePage kGradientPages[] = {
     {"precision-differs", "energies", "The two runs compute in different precisions.",
      "the configs' precisions differ, and no energy differs by more than the rounding of the coarser one; or float64 agrees, and one run's forward pass casts to a 16-bit type where the other's does not",
      "precision: bfloat16  # against a float32 reference", "question: outcome  # do both reach the same metric?",
@@ -262,16 +254,9 @@ constexpr CausePage kGradientPages[] = {
      "x / (x.norm() + eps)",
      "Look at the named tensor's inputs on that rank: a division by 0, an overflow in half precision.",
      "KevinMusgrave/pytorch-metric-learning#233"},
-};
 
-}  // namespace
+    // The reduction of gradients and the update. W = world size, g_r = gradient of rank r.
 
-std::span<const CausePage> gradient_pages() { return kGradientPages; }
-
-// Pages of causes in the reduction of gradients and in the update. W = world size, g_r = gradient of rank r.
-namespace {
-
-constexpr CausePage kReductionPages[] = {
     {"gradient-sum-not-mean", "reduction", "Gradients are summed over ranks and not divided.",
      "the reduced gradient is the sum of the ranks' gradients: W times their mean", "dist.all_reduce(p.grad)",
      "dist.all_reduce(p.grad); p.grad /= world_size", "Divide by the world size once.",
@@ -431,16 +416,9 @@ constexpr CausePage kReductionPages[] = {
      "the parameters differ by more than rounding from the update recomputed in float64 from state, gradient and settings",
      "optimizer.step()  # of another optimizer than the config says", "optimizer = make(config)",
      "Compare the optimizer's hyperparameters and state with the config's.", ""},
-};
 
-}  // namespace
+    // Replicas and the ledger of collectives, failed runs, and what nothing explains.
 
-std::span<const CausePage> reduction_pages() { return kReductionPages; }
-
-// Pages of causes in replicas and in the ledger of collectives, of failed runs, and of what nothing explains.
-namespace {
-
-constexpr CausePage kRunPages[] = {
     {"initial-weights-differ", "replicas", "Ranks, or the two runs, start with different parameters.",
      "before the first step the parameters' hashes differ between ranks, or all ranks' from the reference's",
      "torch.manual_seed(seed + rank); model = Model()", "model = Model(); broadcast(model, root=0)",
@@ -549,8 +527,6 @@ constexpr CausePage kRunPages[] = {
      ""},
 };
 
-}  // namespace
-
-std::span<const CausePage> run_pages() { return kRunPages; }
+std::span<const CausePage> pages_of_any() { return kPages; }
 
 }  // namespace lockstep::causes

@@ -18,7 +18,6 @@
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
@@ -641,14 +640,12 @@ Answer stale_local(const StepGradients& local) {
   if (!local.evidence->cell_before) return {};
   const auto &now = local.evidence->cell.local, &before = local.evidence->cell_before->local;
   if (before.size() != now.size()) return {};
-  std::vector<std::size_t> stale;
-  for (std::size_t rank = 0; rank < now.size(); ++rank) {
-    const bool same = std::ranges::all_of(now[rank], [&](const NamedTensor& tensor) {
-      const NamedTensor* old = find_tensor(before[rank], tensor.name);
-      return old && old->values == tensor.values;
-    });
-    if (same && whole_norm(now[rank]) > 0) stale.push_back(rank);
-  }
+  const auto stale = ranks_where(now.size(), [&](std::size_t rank) {
+    return whole_norm(now[rank]) > 0 && std::ranges::all_of(now[rank], [&](const NamedTensor& tensor) {
+             const NamedTensor* old = find_tensor(before[rank], tensor.name);
+             return old && old->values == tensor.values;
+           });
+  });
   if (stale.empty()) return {};
   return told(fmt::format("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
                           local.evidence->cell_before->step));
@@ -656,12 +653,10 @@ Answer stale_local(const StepGradients& local) {
 
 Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
   if (!inputs.cell || local.world < 2 || rows_may_not_count(inputs)) return {};
-  std::vector<std::size_t> zero;
-  for (std::size_t rank = 0; rank < local.evidence->cell.local.size(); ++rank) {
-    const auto samples = records_of(inputs.cell->ranks[rank], Phase::samples);
-    const bool has_rows = std::ranges::any_of(samples, [](const Record* record) { return !record->ids.empty(); });
-    if (has_rows && whole_norm(local.evidence->cell.local[rank]) == 0) zero.push_back(rank);
-  }
+  const auto& gradients = local.evidence->cell.local;
+  const auto zero = ranks_where(gradients.size(), [&](std::size_t rank) {
+    return !sample_ids(inputs.cell->ranks[rank]).empty() && whole_norm(gradients[rank]) == 0;
+  });
   if (zero.size() != 1) return {};
   return told(fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
 }

@@ -9,9 +9,8 @@
 
 #include "harness/base/text.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/causes/scores.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/forced/shards.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/layouts.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
@@ -130,9 +129,8 @@ bool stood_still(const CauseInputs& inputs, const Drift& drift, std::size_t rank
 
 /// The ranks that stood still while the others moved and hold one value; empty if there are none.
 std::vector<int> still_ranks(const CauseInputs& inputs, const Drift& drift) {
-  std::vector<int> still;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank)
-    if (stood_still(inputs, drift, rank)) still.push_back(static_cast<int>(rank));
+  const auto is_still = [&](std::size_t rank) { return stood_still(inputs, drift, rank); };
+  const auto still = ranks_where<int>(inputs.cell->ranks.size(), is_still);
   if (still.empty() || still.size() == inputs.cell->ranks.size()) return {};
   for (const auto& [name, holders] : drift.held) {
     if (holders.groups.size() != 2 || std::ranges::find(holders.groups, still) == holders.groups.end()) return {};

@@ -6,7 +6,6 @@
 
 #include "harness/base/numbers.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/causes/scores.h"
 #include "harness/judge/compare/forced/free.h"
 #include "harness/lib/rewards/audit.h"
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "harness/answer/results/results.h"
 #include "harness/judge/compare/compared.h"
+#include "harness/judge/compare/forced/forced.h"
 #include "harness/lib/rewards/advantages.h"
 
 // Why two runs part: named from the evidence around the first divergence, or `unexplained`.
@@ -180,6 +182,58 @@ bool rows_may_not_count(const CauseInputs& inputs);
 /// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".
 std::string signature_text(const GradientJudgement& judgement, int world_size);
 
+// Scores of the cell beside the reference's, row by row and column by column.
+
+/// A row of the cell beside the reference's, column by column.
+struct AlignedRow {
+  int64_t id = 0;
+  int rank = 0;
+  std::vector<int64_t> columns;
+  std::vector<double> expected, actual;
+};
+
+/// Rows that both have, with the columns that both have; empty if scores were not kept.
+std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs);
+
+/// Of forced runs that record rewards: what each rank has of them at each step, as a table and a drawing.
+void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism);
+
+/// Which scores lie outside the band.
+struct WrongScores {
+  std::size_t count = 0, total = 0;
+  std::map<int64_t, std::size_t> by_row, by_column;
+  std::map<int64_t, std::size_t> row_width, column_height;
+  std::map<int, std::size_t> by_rank, of_rank;
+};
+WrongScores wrong_in(const std::vector<AlignedRow>& rows, double band);
+
+/// Does the cell lack columns or rows, so that nothing can be said of the values?
+bool misses_scores(const CauseInputs& inputs);
+
+/// Do rows have candidates as columns, their own among them? Where it is not known of the trainer, most rows' ids must stand among the columns.
+bool scores_candidates(const CauseInputs& inputs);
+
+/// What the trainer's scores are called: "energies".
+std::string_view score_name(const CauseInputs& inputs);
+
+// The loss of the divergence's step, and the rows that it is made of, beside the reference's.
+
+/// "loss 2.5 where the reference has 2.25". Needs forced runs.
+std::string losses_text(const CauseInputs& inputs);
+
+/// One rank of the cell.
+struct RankRows {
+  RankLoss rank;
+  std::vector<double> expected;  ///< what the reference has for its rows, in their order
+};
+
+/// Every rank's rows with the reference's losses of the same samples, if every row that counts (its loss is
+/// not 0) agrees with the reference: then the rows are right, and only what the loss makes of them is wrong.
+/// Empty if a row disagrees, or if the divergence does not lie in the loss of a forced step whose row losses
+/// both runs kept. Exact arithmetic records a row's loss as it was differentiated: there the rows are taken to be the reference's,
+/// and the rank's loss is what it made of them.
+std::vector<RankRows> rows_that_agree(const CauseInputs& inputs);
+
 /// "8 (the world size)", "1/8", "-1", "0": closed forms by name, other numbers in six digits.
 std::string factor_text(double factor, int world_size);
 
@@ -244,10 +298,7 @@ const Declared* declared_of(const CauseInputs& inputs);
 // The pages of causes that any trainer may have, family by family; those of a trainer's own causes stand in
 // its folder.
 
-std::span<const CausePage> data_pages();       ///< samples, random streams, control values
-std::span<const CausePage> gradient_pages();   ///< scores, loss, gradients before the reduction
-std::span<const CausePage> reduction_pages();  ///< reduction, update
-std::span<const CausePage> reward_pages();     ///< rewards and advantages
-std::span<const CausePage> run_pages();        ///< replicas, ledger, failed runs, unexplained
+std::span<const CausePage> pages_of_any();
+std::span<const CausePage> reward_pages();
 
 }  // namespace lockstep::causes

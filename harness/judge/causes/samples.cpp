@@ -68,10 +68,8 @@ std::optional<Samples> samples_of(const CauseInputs& inputs) {
   Samples samples;
   samples.now = *now;
   samples.expected = partitioned(*reference, now->size());
-  if (!samples.expected.empty()) {
-    for (std::size_t rank = 0; rank < now->size(); ++rank)
-      if (samples.expected[rank] != samples.now[rank]) samples.differing.push_back(rank);
-  }
+  const auto differs = [&](std::size_t rank) { return samples.expected[rank] != samples.now[rank]; };
+  samples.differing = ranks_where(samples.expected.size(), differs);
   if (const ByRank* before = at(inputs.cell_samples, step - 1)) samples.before = *before;
   if (const ByRank* next = at(inputs.reference_samples, step + 1)) samples.next = partitioned(*next, now->size());
   if (const ByRank* next = at(inputs.cell_samples, step + 1); next && samples.next.size() == next->size()) {
@@ -174,11 +172,11 @@ int64_t epoch_start(const SampleHistory& history, int64_t step) {
 Answer set_epoch_forgotten_on_some(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
   if (epoch_start(inputs.reference_samples, step) != step) return {};
-  std::vector<std::size_t> wrong;  // that hold samples of another batch, however rows are partitioned
-  for (std::size_t rank = 0; rank < samples.now.size(); ++rank) {
-    if (std::ranges::any_of(samples.now[rank], [&](int64_t id) { return !in_batch(samples, id); }))
-      wrong.push_back(rank);
-  }
+  // Ranks that hold samples of another batch, however rows are partitioned.
+  const auto holds_others = [&](std::size_t rank) {
+    return std::ranges::any_of(samples.now[rank], [&](int64_t id) { return !in_batch(samples, id); });
+  };
+  const auto wrong = ranks_where(samples.now.size(), holds_others);
   if (wrong.empty() || wrong.size() == samples.now.size()) return {};
   for (const auto& [old, then] : inputs.cell_samples) {
     if (old + 1 >= step) break;
@@ -260,9 +258,7 @@ Answer rank_behind_data(const CauseInputs& inputs, const Samples& samples) {
   if (samples.differing.empty() || samples.before.size() != samples.now.size()) return {};
   const auto is_behind = [&](std::size_t rank) { return samples.now[rank] == samples.before[rank]; };
   if (reference_repeats(inputs, samples)) {
-    std::vector<std::size_t> behind;
-    for (std::size_t rank = 0; rank < samples.now.size(); ++rank)
-      if (is_behind(rank)) behind.push_back(rank);
+    const auto behind = ranks_where(samples.now.size(), is_behind);
     if (behind.empty()) return {};
     return told(fmt::format("rank {} has the samples that it had at the previous step, and so has the reference",
                             fmt::join(behind, ", ")));

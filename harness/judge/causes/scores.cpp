@@ -1,4 +1,3 @@
-#include "harness/judge/causes/scores.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +9,6 @@
 #include <map>
 #include <set>
 
-#include "harness/judge/causes/loss.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/step_pairs.h"
@@ -589,21 +587,14 @@ struct LabelRow {
   std::vector<double> expected, actual;
 };
 
-/// Values of a record of rows by sample id, in that phase.
-std::map<int64_t, std::vector<double>> rows_by_sample(const StepOfRun& step, Phase phase, const std::string& name) {
-  std::map<int64_t, std::vector<double>> rows;
-  for (SampleRow& row : sample_rows(step, phase, name)) rows.try_emplace(row.id, std::move(row.values));
-  return rows;
-}
-
 std::vector<LabelRow> label_rows(const CauseInputs& inputs) {
   std::vector<LabelRow> rows;
   if (inputs.difference.divergence.where != "labels") return rows;
   const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, "labels");
   for (SampleRow& row : sample_rows(*inputs.cell, Phase::inputs, "labels")) {
     const auto found = expected.find(row.id);
-    if (found != expected.end() && found->second.size() == row.values.size())
-      rows.push_back({row.id, row.rank, row.place, found->second, std::move(row.values)});
+    if (found != expected.end() && found->second.values.size() == row.values.size())
+      rows.push_back({row.id, row.rank, row.place, found->second.values, std::move(row.values)});
   }
   return rows;
 }
@@ -678,7 +669,7 @@ std::pair<std::size_t, std::size_t> rows_that_differ(const CauseInputs& inputs) 
     const auto found = expected.find(id);
     if (found == expected.end()) continue;
     ++all;
-    wrong += found->second != row;
+    wrong += found->second.values != row.values;
   }
   return {wrong, all};
 }
@@ -694,15 +685,16 @@ std::optional<bool> others_agree(const CauseInputs& inputs) {
   for (const auto& [phase, name] : {std::pair(Phase::loss, "row_losses"), {Phase::scores, "energies"}}) {
     const auto made_a = rows_by_sample(*inputs.reference, phase, name),
                made_b = rows_by_sample(*inputs.cell, phase, name);
-    for (const auto& [id, row] : made_b) {
+    for (const auto& [id, made] : made_b) {
+      const std::vector<double>& row = made.values;
       const auto expected = made_a.find(id), same_a = held_a.find(id), same_b = held_b.find(id);
       if (expected == made_a.end() || same_a == held_a.end() || same_b == held_b.end() ||
-          same_a->second != same_b->second)
+          same_a->second.values != same_b->second.values)
         continue;
-      if (expected->second.size() != row.size()) continue;
+      const std::vector<double>& wanted = expected->second.values;
+      if (wanted.size() != row.size()) continue;
       for (std::size_t i = 0; i < row.size(); ++i) {
-        if (std::abs(row[i] - expected->second[i]) > kBeyondRounding * std::max(1.0, std::abs(expected->second[i])))
-          return false;
+        if (std::abs(row[i] - wanted[i]) > kBeyondRounding * std::max(1.0, std::abs(wanted[i]))) return false;
         told = true;
       }
     }
@@ -734,7 +726,7 @@ Answer content_of_one_rank(const CauseInputs& inputs) {
     const auto found = expected.find(row.id);
     if (found == expected.end()) return {};
     ++by_rank[row.rank].all;
-    by_rank[row.rank].wrong += found->second != row.values;
+    by_rank[row.rank].wrong += found->second.values != row.values;
   }
   std::vector<int> wrong_ranks;
   std::size_t right_elsewhere = 0;

@@ -13,10 +13,9 @@
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/forced/shards.h"
+#include "harness/judge/compare/forced/free.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/layouts.h"
-#include "harness/judge/compare/resumed.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
 

@@ -132,9 +132,7 @@ class BandedPrefix {
 
 Certification hold_to_band(const BandInputs& inputs) { return BandedPrefix(inputs).hold(); }
 
-namespace {
-
-std::string json_of(const RunField& field, const RunConfig& config) {
+static std::string json_of(const RunField& field, const RunConfig& config) {
   std::string text;
   if (field.spec.words == Words::path) {
     const std::string path = text_of(field.of(config));
@@ -145,9 +143,7 @@ std::string json_of(const RunField& field, const RunConfig& config) {
   return text;
 }
 
-bool is_users(const RunField& field) { return field.spec.setter == Setter::user; }
-
-}  // namespace
+static bool is_users(const RunField& field) { return field.spec.setter == Setter::user; }
 
 std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, bool has_step) {
   const TrainerSpec& trainer = spec_of(cell.config);

@@ -243,10 +243,6 @@ std::optional<std::string> first_element(const Record& a, const Record& b, bool 
   return std::nullopt;
 }
 
-std::string shape_text(const Record& record) {
-  return fmt::format("{} [{}]", name_of(record.dtype), fmt::join(record.shape, ", "));
-}
-
 std::string ids_text(const Record& mine, const Record& other) {
   for (std::size_t i = 0; i < mine.ids.size() && i < other.ids.size(); ++i) {
     if (mine.ids[i] != other.ids[i]) return fmt::format("sample {} in row {}", mine.ids[i], i);
@@ -260,7 +256,7 @@ std::string describe(const Record* mine, const Record* other, DivergenceKind kin
   if (kind == DivergenceKind::order) return mine->name;
   if (mine->phase == Phase::samples) return other ? ids_text(*mine, *other) : "samples";
   if (mine->is_scalar) return exact_number(mine->value);
-  if (kind == DivergenceKind::shape) return shape_text(*mine);
+  if (kind == DivergenceKind::shape) return form_text(*mine);
   if (mine->phase == Phase::random) {
     return fmt::format("hash {}, {} draws", hex16(mine->stats.hash), exact_number(mine->value));
   }
@@ -515,15 +511,13 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun
   return first;
 }
 
-namespace {
-
-bool alike(const Record& a, const Record& b) {
+static bool alike(const Record& a, const Record& b) {
   if (a.is_scalar) return b.is_scalar && same_bits(a.value, b.value);
   return same_form(a, b) && a.stats.hash == b.stats.hash;
 }
 
 /// How far it lies from the reference's, by its size; nothing where the traces do not tell.
-std::optional<double> gap_to(const Record& reference, const Record& record) {
+static std::optional<double> gap_to(const Record& reference, const Record& record) {
   constexpr double kLeast = std::numeric_limits<double>::min();
   if (record.is_scalar) return relative_of(reference, record, {});
   if (!record.has_stats || !reference.has_stats || record.shape != reference.shape) return std::nullopt;
@@ -532,7 +526,7 @@ std::optional<double> gap_to(const Record& reference, const Record& record) {
 }
 
 /// The group that the reference speaks for by size, see holders_of.
-int nearest_group(const std::vector<std::vector<int>>& groups, const std::vector<const Record*>& records, const Record& reference,
+static int nearest_group(const std::vector<std::vector<int>>& groups, const std::vector<const Record*>& records, const Record& reference,
                   int64_t step) {
   constexpr double kClearly = 8, kUseless = 0.1;
   std::vector<std::optional<double>> gaps;
@@ -553,8 +547,6 @@ int nearest_group(const std::vector<std::vector<int>>& groups, const std::vector
   const bool in_most = static_cast<std::size_t>(of_rank_0) == most;
   return near == in_most ? static_cast<int>(most) : -1;
 }
-
-}  // namespace
 
 std::vector<int> Holders::odd() const {
   std::vector<int> ranks;

@@ -16,6 +16,9 @@ namespace lockstep {
 /// How two runs are configured otherwise, by their configs or by what their traces' headers declare. Throws TraceError.
 std::vector<ConfigDifference> differences_of(const CompareOptions& options);
 
+/// Did both runs compute in exact arithmetic? False where a config is not known.
+bool both_exact(const RunConfig* reference, const RunConfig* cell);
+
 /// Run B against run A from their traces alone, whatever their layouts. Throws TraceError.
 Comparison compare_traces(const CompareOptions& options);
 

@@ -191,10 +191,8 @@ void EqualParameters::before(const StepOfRun& a, const StepOfRun& b) {
   assumed_ = lost_ = false;
 }
 
-namespace {
-
 /// Values of one metric by sample, of all ranks.
-std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, const std::string& name) {
+static std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, const std::string& name) {
   std::map<int64_t, std::vector<double>> rows;
   for (const SampleRow& row : sample_rows(step, Phase::evaluation, name))
     if (row.values.size() == 1) rows[row.id].push_back(row.values.front());
@@ -202,13 +200,11 @@ std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, con
 }
 
 /// Do both runs have a metric by samples?
-bool evaluated_rows_of_both(const StepOfRun& a, const StepOfRun& b) {
+static bool evaluated_rows_of_both(const StepOfRun& a, const StepOfRun& b) {
   return std::ranges::any_of(records_of(a.ranks[0], Phase::evaluation), [&](const Record* record) {
     return !record->is_scalar && !evaluated_rows(a, record->name).empty() && !evaluated_rows(b, record->name).empty();
   });
 }
-
-}  // namespace
 
 std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
   std::set<std::string> names;
@@ -240,9 +236,7 @@ std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOf
   return std::nullopt;
 }
 
-namespace {
-
-std::vector<double> numbers_of(const StepOfRun& step, const std::string& name) {
+static std::vector<double> numbers_of(const StepOfRun& step, const std::string& name) {
   std::vector<double> all;
   for (const StepRecords& rank : step.ranks) {
     const Record* record = find_record(rank, Phase::evaluation, name);
@@ -251,14 +245,14 @@ std::vector<double> numbers_of(const StepOfRun& step, const std::string& name) {
   return all;
 }
 
-double mean_of(const std::map<int64_t, std::vector<double>>& rows) {
+static double mean_of(const std::map<int64_t, std::vector<double>>& rows) {
   double sum = 0;
   for (const auto& [id, values] : rows) sum += values.front();
   return sum / static_cast<double>(rows.size());
 }
 
 /// By their norms and largest elements, tensor by tensor.
-bool nearly_same_weights(const StepOfRun& a, const StepOfRun& b) {
+static bool nearly_same_weights(const StepOfRun& a, const StepOfRun& b) {
   constexpr double kNear = 1e-5;
   std::size_t seen = 0;
   for (const Record* expected : records_of(a.ranks[0], Phase::parameters)) {
@@ -269,8 +263,6 @@ bool nearly_same_weights(const StepOfRun& a, const StepOfRun& b) {
   }
   return seen > 0;
 }
-
-}  // namespace
 
 std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, const std::string& name) {
   constexpr double kSame = 1e-5, kApart = 1e-4;

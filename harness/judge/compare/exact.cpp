@@ -75,11 +75,11 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
   if (missing.empty() && extra.empty()) return std::nullopt;
   // Of ids beyond the batch those tell a rank that are not in the batch at all; else any rank may have them too often.
   const bool foreign = std::ranges::any_of(extra, [&](int64_t id) { return !std::binary_search(in_a.begin(), in_a.end(), id); });
-  std::vector<int> holders;
-  for (std::size_t r = 0; r < b.ranks.size(); ++r) {
-    const auto holds_one = [&](int64_t id) { return std::binary_search(extra.begin(), extra.end(), id) && (!foreign || !std::binary_search(in_a.begin(), in_a.end(), id)); };
-    if (std::ranges::any_of(sample_ids(b.ranks[r]), holds_one)) holders.push_back(static_cast<int>(r));
-  }
+  const auto is_told = [&](int64_t id) {
+    return std::ranges::binary_search(extra, id) && (!foreign || !std::ranges::binary_search(in_a, id));
+  };
+  const auto holds_one = [&](std::size_t rank) { return std::ranges::any_of(sample_ids(b.ranks[rank]), is_told); };
+  const auto holders = ranks_where<int>(b.ranks.size(), holds_one);
   const int rank = foreign || holders.empty() ? first_or_all(holders, b) : holders.front();
   return difference_at(b, Phase::samples, rank, "samples",
                        extra.empty() ? DivergenceKind::missing : DivergenceKind::value, samples_text(missing),
@@ -87,13 +87,6 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
 }
 
 // --- what rows hold ---
-
-/// By sample; of a sample that a step has twice the first.
-std::map<int64_t, SampleRow> held_rows(const StepOfRun& step, const std::string& name) {
-  std::map<int64_t, SampleRow> rows;
-  for (SampleRow& row : sample_rows(step, Phase::inputs, name)) rows.try_emplace(row.id, std::move(row));
-  return rows;
-}
 
 /// A hash and the row's length, or, in older traces, the hash alone.
 bool is_hash(const std::vector<double>& values) {
@@ -127,7 +120,8 @@ std::optional<Difference> inputs_difference(const StepOfRun& a, const StepOfRun&
   for (const StepRecords& rank : a.ranks)
     for (const Record* record : records_of(rank, Phase::inputs)) names.insert(record->name);
   for (const std::string& name : names) {
-    const std::map<int64_t, SampleRow> expected = held_rows(a, name), found = held_rows(b, name);
+    const std::map<int64_t, SampleRow> expected = rows_by_sample(a, Phase::inputs, name),
+                                         found = rows_by_sample(b, Phase::inputs, name);
     std::set<int> ranks;
     const SampleRow* first = nullptr;
     int compared = 0, others = 0;
@@ -233,7 +227,7 @@ bool same_control(double a, double b) {
 std::string control_text(const Record* record) {
   if (!record) return "nothing";
   if (record->is_scalar) return exact_number(record->value);
-  std::string text = fmt::format("{} [{}]", name_of(record->dtype), fmt::join(record->shape, ", "));
+  std::string text = form_text(*record);
   if (const auto values = values_of(*record); values && !values->empty()) {
     text += fmt::format(" from {} to {}", short_number(values->front()), short_number(values->back()));
   }
@@ -275,7 +269,6 @@ bool is_rate_of_others(const StepRecords& rank, const std::string& name) {
 }
 
 std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
-  const int world_size = static_cast<int>(b.ranks.size());
   std::vector<std::string> names;
   for (const StepOfRun* run : {&a, &b}) {
     for (const Record* record : records_of(run->ranks[0], Phase::control)) {
@@ -290,15 +283,14 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
     const bool by_one = !one_program && name != kSkipped && (!expected || std::ranges::none_of(b.ranks, is_recorded));
     // Where both record rates, a group without one of its own has the first group's.
     if (by_one && !(name.starts_with("learning_rate/") && record_rates(a) && record_rates(b))) continue;
-    std::vector<int> wrong;
-    for (int rank = 0; rank < world_size; ++rank) {
-      const StepRecords& own = b.ranks[static_cast<std::size_t>(rank)];
+    const auto wrong = ranks_where<int>(b.ranks.size(), [&](std::size_t rank) {
+      const StepRecords& own = b.ranks[rank];
       const Record* actual = find_record(own, Phase::control, name);
       const bool same = name == kSkipped ? is_skipped(expected) == is_skipped(actual) : expected && actual && same_control(*expected, *actual);
       const bool of_others = !one_program && (is_skipped(actual) && name == kSkipped ? !is_skipped(expected) && has_updated_parameters(b, own)
                                                                                      : !actual && is_rate_of_others(own, name));
-      if (!same && !of_others) wrong.push_back(rank);
-    }
+      return !same && !of_others;
+    });
     if (wrong.empty()) continue;
     const Record* actual = find_record(b.ranks[static_cast<std::size_t>(wrong[0])], Phase::control, name);
     return difference_at(b, Phase::control, first_or_all(wrong, b), name,

@@ -369,11 +369,10 @@ class FreeLayouts {
       const auto was_in_a = hash(before_a->ranks[0], record->name);
       const bool stands_still = was_in_a == record->stats.hash;
       if (!was_in_a || !(stands_still ? record->name.starts_with("buffer/") : moves_by_itself(*record))) continue;
-      std::vector<int> others;
-      for (std::size_t rank = 0; rank < std::min(b.ranks.size(), before_b->ranks.size()); ++rank) {
+      const auto others = ranks_where<int>(std::min(b.ranks.size(), before_b->ranks.size()), [&](std::size_t rank) {
         const auto was = hash(before_b->ranks[rank], record->name), is = hash(b.ranks[rank], record->name);
-        if (was && is && (*was == *is) != stands_still) others.push_back(static_cast<int>(rank));
-      }
+        return was && is && (*was == *is) != stands_still;
+      });
       if (others.empty()) continue;
       const char *none = kNoChange, *some = "a change";
       return difference_at(b, Phase::parameters, others.size() == 1 ? others.front() : kAllRanks, record->name,

@@ -11,8 +11,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "harness/judge/compare/walk.h"
-
 namespace lockstep {
 namespace {
 

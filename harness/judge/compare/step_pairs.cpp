@@ -95,10 +95,8 @@ std::string declared_state(const StepOfRun& step, const std::string& stream) {
   return "";
 }
 
-namespace {
-
 /// Workers of one rank and of several, in one state.
-std::optional<Difference> same_state(const StepOfRun& b, const std::string& stream, const Generators& own,
+static std::optional<Difference> same_state(const StepOfRun& b, const std::string& stream, const Generators& own,
                                      const Generators* reference) {
   const bool several = reference && reference->states.size() == own.states.size() && !reference->all_alike();
   if (own.states.size() < 2 || own.draws == 0 || !own.all_alike()) return std::nullopt;
@@ -109,7 +107,7 @@ std::optional<Difference> same_state(const StepOfRun& b, const std::string& stre
                        fmt::format("the state {} on {} ranks", hex16(own.states.front()), own.states.size()));
 }
 
-std::optional<Difference> other_states(const StepOfRun& b, const std::string& stream, const Generators& own) {
+static std::optional<Difference> other_states(const StepOfRun& b, const std::string& stream, const Generators& own) {
   if (declared_state(b, stream) != "same" || own.all_alike()) return std::nullopt;
   std::map<uint64_t, int> votes;
   for (const uint64_t state : own.states) ++votes[state];
@@ -120,7 +118,7 @@ std::optional<Difference> other_states(const StepOfRun& b, const std::string& st
 }
 
 /// Draws of all ranks for their rows make those of one process; of a stream that is the same on all ranks each makes them.
-std::optional<Difference> other_draws(const StepOfRun& b, const std::string& stream, const Generators& own,
+static std::optional<Difference> other_draws(const StepOfRun& b, const std::string& stream, const Generators& own,
                                       const Generators* reference, bool same_partition) {
   if (!reference) return std::nullopt;
   const std::string state = declared_state(b, stream);
@@ -132,8 +130,6 @@ std::optional<Difference> other_draws(const StepOfRun& b, const std::string& str
                        fmt::format("{} draws", exact_number(reference->draws)),
                        fmt::format("{} draws", exact_number(own.draws)));
 }
-
-}  // namespace
 
 bool is_of_a_generator(std::string_view stream) {
   return stream.find('/') != std::string_view::npos &&

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "harness/answer/results/words.h"
@@ -276,12 +277,6 @@ bool are_same_runs(const Arm& a, const Arm& b) {
   return a.name == b.name && std::filesystem::equivalent(a.place, b.place, error);
 }
 
-std::string names_of(const std::vector<Arm>& arms) {
-  std::vector<std::string> names;
-  for (const Arm& arm : arms) names.push_back(arm.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 const Arm* named(const std::vector<Arm>& arms, const std::string& name) {
   const auto found = std::ranges::find(arms, name, &Arm::name);
   return found == arms.end() ? nullptr : &*found;
@@ -290,7 +285,8 @@ const Arm* named(const std::vector<Arm>& arms, const std::string& name) {
 const Arm& partner_of(const Arm& arm, const std::vector<Arm>& among) {
   if (const Arm* found = named(among, arm.name)) return *found;
   throw ConfigError(fmt::format("{}: which cell is to be compared with {}? It has {}; name one: {}:CELL",
-                                among.front().place, title_of(arm), names_of(among), among.front().place));
+                                among.front().place, title_of(arm),
+                                fmt::join(among | std::views::transform(&Arm::name), ", "), among.front().place));
 }
 
 std::string seeds_alone(const Arm& arm, const Arm& other) {

@@ -54,8 +54,7 @@ struct Traffic {
 };
 
 LedgerFinding found_in(const std::string& code, int rank, const Record& record, const std::string& expected, const std::string& actual) {
-  LedgerFinding found{code, rank, record.name, expected, actual, "", place_of(Phase::loss) + 5};
-  return found;
+  return {code, rank, record.name, expected, actual, "", place_of(Phase::loss) + 5};
 }
 
 std::string form_of(const CollectiveRecord& it) {
@@ -290,35 +289,28 @@ CallsByTag by_tag(const Ledger& ledger) {
 class Audit {
  public:
   Audit(const StepOfRun& step, const AuditedBeside& beside, const Members& members)
-      : step_(step),
-        before_(beside.before),
-        reference_(beside.reference),
-        reference_before_(beside.reference_before),
-        one_program_(beside.one_program),
-        members_(members) {
+      : step_(step), beside_(beside), members_(members) {
     for (const std::size_t rank : members.ranks) ledgers_.push_back(joint_ledger_of(step.ranks[rank], members.groups));
   }
 
   std::optional<LedgerFinding> first() const {
     if (auto found = unlike_calls()) return found;
     if (auto found = unlike_results()) return found;
-    if (before_ && before_->step >= 0) {
-      if (auto found = other_calls(*before_, false)) return found;
+    if (beside_.before && beside_.before->step >= 0) {
+      if (auto found = other_calls(*beside_.before, false)) return found;
     }
     // Only the world's calls are those of a reference of any layout.
-    if (!reference_ || members_.ranks.size() != step_.ranks.size()) return std::nullopt;
+    if (!beside_.reference || members_.ranks.size() != step_.ranks.size()) return std::nullopt;
     // One process needs none of the calls that several make.
-    if (step_.ranks.size() == 1 && reference_->ranks.size() > 1) return std::nullopt;
-    if (auto found = other_calls(*reference_, true)) return found;
-    return other_sequence(*reference_);
+    if (step_.ranks.size() == 1 && beside_.reference->ranks.size() > 1) return std::nullopt;
+    if (auto found = other_calls(*beside_.reference, true)) return found;
+    return other_sequence(*beside_.reference);
   }
 
  private:
   LedgerFinding made(const std::string& code, int rank, const Record& record, std::size_t of_rank,
                      const std::string& expected, const std::string& actual) const {
-    LedgerFinding found{code, rank, record.name, expected, actual, "", 0};
-    found.place = place_in(step_.ranks[of_rank], record);
-    return found;
+    return {code, rank, record.name, expected, actual, "", place_in(step_.ranks[of_rank], record)};
   }
 
   /// The member whose calls the reference's ranks make, where they all make the same; else that whose calls most make; of two that differ the one that
@@ -331,8 +323,8 @@ class Audit {
     for (std::size_t k = 0; k < ledgers_.size(); ++k) {
       int count = 2 * votes[calls_of(ledgers_[k])];
       const std::size_t rank = members_.ranks[k];
-      if (before_ && rank < before_->ranks.size() &&
-          calls_of(ledger_of(before_->ranks[rank], members_.groups)) == calls_of(ledgers_[k])) {
+      if (beside_.before && rank < beside_.before->ranks.size() &&
+          calls_of(ledger_of(beside_.before->ranks[rank], members_.groups)) == calls_of(ledgers_[k])) {
         ++count;
       }
       if (reference_makes(calls_of(ledgers_[k]))) count += 2 * static_cast<int>(ledgers_.size()) + 2;
@@ -345,9 +337,9 @@ class Audit {
 
   /// Do all ranks of a reference of the same layout make these calls?
   bool reference_makes(const std::vector<std::string>& calls) const {
-    if (!reference_ || reference_->ranks.size() != step_.ranks.size()) return false;
+    if (!beside_.reference || beside_.reference->ranks.size() != step_.ranks.size()) return false;
     return std::ranges::all_of(members_.ranks, [&](std::size_t rank) {
-      return calls_of(joint_ledger_of(reference_->ranks[rank], members_.groups)) == calls;
+      return calls_of(joint_ledger_of(beside_.reference->ranks[rank], members_.groups)) == calls;
     });
   }
 
@@ -387,8 +379,8 @@ class Audit {
   }
 
   const Record* before_of(std::size_t rank, const Record& record, std::size_t occurrence) const {
-    if (!before_ || rank >= before_->ranks.size()) return nullptr;
-    return nth_of(before_->ranks[rank], record, occurrence);
+    if (!beside_.before || rank >= beside_.before->ranks.size()) return nullptr;
+    return nth_of(beside_.before->ranks[rank], record, occurrence);
   }
 
   /// The call of that name after so many others of it, or null.
@@ -425,7 +417,7 @@ class Audit {
           why = "it still has its values from before the call";
         } else if (earlier && earlier->collective.hash_out == it.hash_out) {
           code = "stale-buffer";
-          why = fmt::format("its result is that of step {}", before_->step);
+          why = fmt::format("its result is that of step {}", beside_.before->step);
         }
         LedgerFinding found = made(code, static_cast<int>(rank), record, rank, "out " + hex16(right),
                                    "out " + hex16(it.hash_out));
@@ -459,7 +451,7 @@ class Audit {
   /// holds from before has no vote, but where so few elements may come out as before by chance: there it loses a tie alone.
   RightResult right_result(std::size_t i, std::size_t occurrence) const {
     constexpr int64_t kTellingElements = 16;
-    const Record* expected = reference_ ? nth_of(reference_->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
+    const Record* expected = beside_.reference ? nth_of(beside_.reference->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
     struct Votes {
       int all = 0, fresh = 0;
     };
@@ -484,14 +476,14 @@ class Audit {
   /// All ranks hold the result of the step before. Other inputs may have the same sum, as counts of rows often do; but what all
   /// ranks of a reference made something else of, bit for bit the same on each, has another.
   std::optional<LedgerFinding> all_stale(std::size_t i, std::size_t occurrence) const {
-    if (!reference_ || reference_->ranks.size() != step_.ranks.size()) return std::nullopt;
+    if (!beside_.reference || beside_.reference->ranks.size() != step_.ranks.size()) return std::nullopt;
     bool input_changed = false;
     for (std::size_t k = 0; k < ledgers_.size(); ++k) {
       const Record& record = *ledgers_[k][i];
       const CollectiveRecord& it = record.collective;
       if (it.op == "broadcast") return std::nullopt;
       const Record* earlier = before_of(members_.ranks[k], record, occurrence);
-      const Record* expected = nth_of(reference_->ranks[members_.ranks[k]], record, occurrence);
+      const Record* expected = nth_of(beside_.reference->ranks[members_.ranks[k]], record, occurrence);
       if (!earlier || earlier->collective.hash_out != it.hash_out) return std::nullopt;
       if (!expected || expected->collective.hash_in != it.hash_in || expected->collective.hash_out == it.hash_out) {
         return std::nullopt;
@@ -504,7 +496,7 @@ class Audit {
                                "out " + hex16(record.collective.hash_out) + ", as before");
     found.evidence = fmt::format("the inputs of {} changed since step {} and equal the reference's on every rank, but its result did not change "
                                  "on any, and is not the reference's",
-                                 record.name, before_->step);
+                                 record.name, beside_.before->step);
     return found;
   }
 
@@ -522,7 +514,7 @@ class Audit {
         other.ranks[0], [](const CollectiveRecord& it) { return !is_between_two(it) && !reduces_gradients(it); });
     std::set<std::string> tags;
     for (const Record* each : theirs) tags.insert(each->collective.tag);
-    for (const std::string& tag : tags_of_other_exchanges(theirs, ledgers_[0], one_program_)) tags.erase(tag);
+    for (const std::string& tag : tags_of_other_exchanges(theirs, ledgers_[0], beside_.one_program)) tags.erase(tag);
     return tags;
   }
 
@@ -536,8 +528,9 @@ class Audit {
       return step && step->step >= 0 &&
              std::ranges::equal(wanted, calls_of_tags(step->ranks[rank], tags), {}, tag, tag);
     };
-    const bool made_before = made_in(before_, members_.ranks[0]) && (!reference_before_ || made_in(reference_before_, 0));
-    if (!one_program_ && !made_before) return std::nullopt;
+    const bool made_before = made_in(beside_.before, members_.ranks[0]) &&
+                             (!beside_.reference_before || made_in(beside_.reference_before, 0));
+    if (!beside_.one_program && !made_before) return std::nullopt;
     const auto [want, have] = std::ranges::mismatch(wanted, got, {}, tag, tag);
     if (want == wanted.end() && have == got.end()) return std::nullopt;
     const auto text = [](const Ledger& calls, auto at) {
@@ -571,7 +564,7 @@ class Audit {
       const CollectiveRecord& expected = found_tag->second[paired ? k : 0]->collective;
       const std::string code = call_fault(expected, record->collective);
       if (code.empty()) continue;
-      if (is_reference && (is_other_exchange(expected, record->collective, one_program_) || same_result(expected, record->collective))) continue;
+      if (is_reference && (is_other_exchange(expected, record->collective, beside_.one_program) || same_result(expected, record->collective))) continue;
       if (code == "wrong-root" && !tells_the_root(other, is_reference)) continue;
       LedgerFinding found = made(code, -1, *record, 0, call_text(expected), call_text(record->collective));
       found.evidence = fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual,
@@ -584,7 +577,7 @@ class Audit {
   /// Does that step say from which rank a call must come? In other programs parameters have owners, who send what they have updated: one in a process
   /// alone, others on more ranks, and others where another parameter has a gradient.
   bool tells_the_root(const StepOfRun& other, bool is_reference) const {
-    return one_program_ || (is_reference && other.ranks.size() == step_.ranks.size());
+    return beside_.one_program || (is_reference && other.ranks.size() == step_.ranks.size());
   }
 
   static bool same_result(const CollectiveRecord& expected, const CollectiveRecord& actual) {
@@ -596,10 +589,7 @@ class Audit {
   }
 
   const StepOfRun& step_;
-  const StepOfRun* before_;
-  const StepOfRun* reference_;
-  const StepOfRun* reference_before_;
-  bool one_program_;
+  const AuditedBeside& beside_;
   const Members& members_;
   std::vector<Ledger> ledgers_;  ///< by member
 };

@@ -1,6 +1,7 @@
 #include "harness/judge/evidence/parts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
@@ -57,6 +58,16 @@ std::vector<SampleRow> sample_rows(const StepOfRun& step, Phase phase, std::stri
     }
   }
   return rows;
+}
+
+std::map<int64_t, SampleRow> rows_by_sample(const StepOfRun& step, Phase phase, std::string_view name) {
+  std::map<int64_t, SampleRow> rows;
+  for (SampleRow& row : sample_rows(step, phase, name)) rows.try_emplace(row.id, std::move(row));
+  return rows;
+}
+
+std::string form_text(const Record& record) {
+  return fmt::format("{} [{}]", name_of(record.dtype), fmt::join(record.shape, ", "));
 }
 
 namespace {
@@ -377,9 +388,7 @@ const Record* find_part(const StepOfRun& step, std::size_t rank, Phase phase, co
   return found == step.parts[rank].end() ? nullptr : &*found;
 }
 
-namespace {
-
-TraceReader open_rank(const std::string& dir, int rank) {
+static TraceReader open_rank(const std::string& dir, int rank) {
   const std::string path = fmt::format("{}/rank-{}.trace", dir, rank);
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
@@ -390,7 +399,7 @@ TraceReader open_rank(const std::string& dir, int rank) {
 }
 
 /// What a header declares of the whole run. What a rank declares of itself may be a mistake that is to be found: its precision, its optimizer.
-std::string shared_facts(const TraceHeader& header) {
+static std::string shared_facts(const TraceHeader& header) {
   if (!header.declared) return "";
   Declared shared = *header.declared;
   shared.optimizer.reset();
@@ -400,8 +409,6 @@ std::string shared_facts(const TraceHeader& header) {
   shared.accumulation = 1;
   return to_json(shared).dump();
 }
-
-}  // namespace
 
 RunReader::RunReader(const std::string& dir) : dir_(dir) {
   readers_.push_back(open_rank(dir, 0));

@@ -45,6 +45,20 @@ struct SampleRow {
 };
 /// Of all ranks' records of that name, as far as they kept their values.
 std::vector<SampleRow> sample_rows(const StepOfRun& step, Phase phase, std::string_view name);
+/// The same by sample; of one that the step has twice the first.
+std::map<int64_t, SampleRow> rows_by_sample(const StepOfRun& step, Phase phase, std::string_view name);
+
+/// "float32 [2, 3]".
+std::string form_text(const Record& record);
+
+/// Those of so many ranks of which it is so.
+template <typename Rank = std::size_t, typename Is>
+std::vector<Rank> ranks_where(std::size_t count, Is is) {
+  std::vector<Rank> ranks;
+  for (std::size_t rank = 0; rank < count; ++rank)
+    if (is(rank)) ranks.push_back(static_cast<Rank>(rank));
+  return ranks;
+}
 
 /// Null where there is none.
 inline const StepOfRun* pointer_to(const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; }

@@ -1,8 +1,5 @@
 #include "harness/judge/evidence/replicas.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -94,10 +91,6 @@ std::optional<std::vector<int>> declared_replicas(const StepOfRun& step) {
   return std::vector<int>{};
 }
 
-std::string form_of(const Record& record) {
-  return fmt::format("{} [{}]", name_of(record.dtype), fmt::join(record.shape, ", "));
-}
-
 }  // namespace
 
 std::vector<int> ranks_reduced_together(const StepOfRun& step) {
@@ -180,7 +173,7 @@ OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vecto
     if (right == forms.end()) right = std::ranges::max_element(forms, {}, votes);
     for (const Form& form : forms) {
       if (alike(*form.record, *right->record)) continue;
-      return {form.rank, name, form_of(*right->record), form_of(*form.record), form.record->shape != right->record->shape};
+      return {form.rank, name, form_text(*right->record), form_text(*form.record), form.record->shape != right->record->shape};
     }
   }
   return {};

@@ -159,12 +159,11 @@ std::optional<NotFinite> not_finite_in(const StepOfRun& step) {
     }
   }
   if (first.record == nullptr || only_scores) return std::nullopt;
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    const bool holds = std::ranges::any_of(step.ranks[rank].records, [&](const Record& record) {
-      return is_wrong(record) && record.phase == first.record->phase && record.name == first.record->name;
-    });
-    if (holds) first.ranks.push_back(static_cast<int>(rank));
-  }
+  const auto is_it = [&](const Record& record) {
+    return is_wrong(record) && record.phase == first.record->phase && record.name == first.record->name;
+  };
+  const auto holds = [&](std::size_t rank) { return std::ranges::any_of(step.ranks[rank].records, is_it); };
+  first.ranks = ranks_where<int>(step.ranks.size(), holds);
   return first;
 }
 
@@ -283,10 +282,8 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   return evidence;
 }
 
-namespace {
-
 /// Indices to keep: the ends, and of each bucket between them where the lowest and the highest value stand.
-std::vector<std::size_t> decimate(const CurveBand& band, std::size_t most_points) {
+static std::vector<std::size_t> decimate(const CurveBand& band, std::size_t most_points) {
   const std::size_t size = band.steps.size();
   std::vector<std::size_t> kept;
   if (size <= most_points || most_points < 4) {
@@ -309,7 +306,7 @@ std::vector<std::size_t> decimate(const CurveBand& band, std::size_t most_points
   return kept;
 }
 
-CurveBand thin_out(const CurveBand& band, std::size_t most_points) {
+static CurveBand thin_out(const CurveBand& band, std::size_t most_points) {
   CurveBand thin;
   thin.metric = band.metric;
   for (std::size_t i : decimate(band, most_points)) {
@@ -321,7 +318,7 @@ CurveBand thin_out(const CurveBand& band, std::size_t most_points) {
   return thin;
 }
 
-CurveBand band_of(const std::vector<const Series*>& series, const std::string& metric) {
+static CurveBand band_of(const std::vector<const Series*>& series, const std::string& metric) {
   std::map<int64_t, std::vector<double>> by_step;
   for (const Series* one : series) {
     for (std::size_t i = 0; i < one->steps.size(); ++i) by_step[one->steps[i]].push_back(one->values[i]);
@@ -338,8 +335,6 @@ CurveBand band_of(const std::vector<const Series*>& series, const std::string& m
   }
   return band;
 }
-
-}  // namespace
 
 std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
                                    const std::vector<std::string>& metrics, std::size_t most_points) {
@@ -365,16 +360,14 @@ double area_under(const std::vector<int64_t>& steps, const std::vector<double>& 
   return area / static_cast<double>(steps.back() - steps.front());
 }
 
-namespace {
-
-std::optional<OptimizerKind> kind_of(std::string_view name) {
+static std::optional<OptimizerKind> kind_of(std::string_view name) {
   if (name == "sgd") return OptimizerKind::sgd;
   if (name == "adam") return OptimizerKind::adam;
   if (name == "adamw") return OptimizerKind::adamw;
   return std::nullopt;
 }
 
-TrainingFacts of_declared(const Declared& declared, int world_size) {
+static TrainingFacts of_declared(const Declared& declared, int world_size) {
   TrainingFacts facts;
   const auto kind = declared.optimizer ? kind_of(declared.optimizer->name) : std::nullopt;
   if (kind) {
@@ -397,8 +390,6 @@ TrainingFacts of_declared(const Declared& declared, int world_size) {
   if (declared.precision == "float16") facts.working_epsilon = 0x1p-11;
   return facts;
 }
-
-}  // namespace
 
 double UpdateFacts::decay_of(std::string_view parameter) const {
   const DeclaredParameters* entry = entry_of(parameters, parameter);

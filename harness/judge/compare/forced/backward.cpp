@@ -8,7 +8,6 @@
 #include "harness/base/json.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/evidence/replicas.h"
@@ -144,10 +143,8 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
   cell.reduced_by_sum = fits();
 }
 
-namespace {
-
 /// Every tensor of the first beside the second's of that name.
-bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
+static bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
   return !a.empty() && std::ranges::all_of(a, [&](const NamedTensor& x) {
     const NamedTensor* y = find_tensor(b, x.name);
     return y && x.values.size() == y->values.size() && distance(x.values, y->values) <= tolerance * std::max(norm(x.values), norm(y->values));
@@ -155,17 +152,15 @@ bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTenso
 }
 
 /// A trainer that reduces and clips by hand shows its tracer no gradient between the two: what stands for the reduced one is what the optimizer took.
-bool shows_what_was_taken(const ForcedValues& values) { return !values.gradient_norm && same_values(values.applied, values.gradients, 0); }
+static bool shows_what_was_taken(const ForcedValues& values) { return !values.gradient_norm && same_values(values.applied, values.gradients, 0); }
 
 /// Does the cell look so, and does the reference work on its gradients likewise?
-bool works_by_hand(const ForcedEvidence& evidence) {
+static bool works_by_hand(const ForcedEvidence& evidence) {
   const ForcedValues& reference = evidence.reference;
   if (reference.gradient_norm || !shows_what_was_taken(evidence.cell)) return false;
   const auto is_off = [](const ReductionUse& use) { return use.used > 1; };
   return !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
 }
-
-}  // namespace
 
 bool agree_as_taken(const ForcedEvidence& evidence) {
   constexpr double kRoundings = 1000;
@@ -458,11 +453,9 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
   return std::nullopt;
 }
 
-namespace {
-
 /// A parameter that kept every bit through the cell's update although it has a gradient and moved in the reference's, and that is not
 /// among the `recomputed`: its optimizer holds no state of it. Where its update is recomputed, a gradient of rounding alone may give none.
-std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::vector<UpdateUse>& recomputed) {
+static std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::vector<UpdateUse>& recomputed) {
   constexpr double kTelling = 1e-6;
   const ForcedEvidence& evidence = context.evidence;
   const auto moved = [](const KnownState& state, const ForcedValues& values, const std::string& name) {
@@ -483,7 +476,7 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::ve
 }
 
 /// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
-std::optional<Difference> still_shard(const ForcedContext& context) {
+static std::optional<Difference> still_shard(const ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   const BeforeUpdate before{evidence.state.get(), pointer_to(context.step.before_b), &evidence.cell.parameters,
                             evidence.reference_state.get(), &evidence.reference.parameters};
@@ -499,7 +492,7 @@ std::optional<Difference> still_shard(const ForcedContext& context) {
 }
 
 /// Updates of an optimizer that cannot be recomputed, by what the reference's made of the same gradients.
-std::optional<Difference> update_beside_reference(const ForcedContext& context) {
+static std::optional<Difference> update_beside_reference(const ForcedContext& context) {
   const auto unlike = context.begins_equal ? unlike_update(context.evidence) : std::nullopt;
   if (!unlike) return std::nullopt;
   return difference_at(context.b, Phase::parameters, kAllRanks, unlike->name, DivergenceKind::update,
@@ -508,8 +501,6 @@ std::optional<Difference> update_beside_reference(const ForcedContext& context) 
                                    "equal parameters and gradients",
                                    exact_number(unlike->actual), short_number(unlike->gap)));
 }
-
-}  // namespace
 
 std::optional<Difference> judge_parameters(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;

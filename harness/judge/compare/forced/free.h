@@ -100,4 +100,14 @@ bool keeps_gradients(const StepOfRun& step);
 /// The next step that has gradients, which initial parameters and evaluations are not; `before` becomes the last of those passed.
 std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before);
 
+// Where a run that was resumed begins: with which of the reference's weights and moments.
+
+/// Where a difference says that a resumed run's optimizer begins without its moments.
+inline constexpr const char* kMoments = "moments";
+
+/// A run whose trace begins with a later step than the first, and with another state than the reference begins that step with: its weights are much nearer
+/// to those of another step; one tensor is far away and most are not; or its optimizer's moments are 0. What is known around that step. Nothing where
+/// weights were not kept, or where they are as near as a resumption in another layout comes, or as training further apart leaves them. Throws TraceError.
+std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, const std::string& cell_dir);
+
 }  // namespace lockstep

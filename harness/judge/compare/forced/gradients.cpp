@@ -116,10 +116,8 @@ double with_bit_turned(double value, int bit, bool wide) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(value)) ^ (uint32_t{1} << bit));
 }
 
-namespace {
-
 /// The ranks' values of one element; empty if a rank lacks the tensor.
-std::vector<double> values_at(const WrongElement& it, const std::vector<std::vector<NamedTensor>>& local) {
+static std::vector<double> values_at(const WrongElement& it, const std::vector<std::vector<NamedTensor>>& local) {
   std::vector<double> values;
   for (const std::vector<NamedTensor>& rank : local) {
     const NamedTensor* tensor = find_tensor(rank, it.tensor);
@@ -131,15 +129,13 @@ std::vector<double> values_at(const WrongElement& it, const std::vector<std::vec
 
 /// Every (rank, bit) of which `explains` holds.
 template <class Explains>
-std::vector<FlippedBit> flips_that(const WrongElement& it, std::size_t ranks, Explains explains) {
+static std::vector<FlippedBit> flips_that(const WrongElement& it, std::size_t ranks, Explains explains) {
   std::vector<FlippedBit> found;
   for (std::size_t rank = 0; rank < ranks; ++rank)
     for (int bit = 0; bit < (it.wide ? 64 : 32); ++bit)
       if (explains(rank, bit)) found.push_back({static_cast<int>(rank), it.tensor, it.element, bit});
   return found;
 }
-
-}  // namespace
 
 std::vector<FlippedBit> flips_in_values(const WrongElement& it,
                                         const std::vector<std::vector<NamedTensor>>& local) {
@@ -189,7 +185,7 @@ struct GroupSums {
   double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;  // squares, but for dot
   bool terms_recorded = true;
   double twin_bound = 0;  // square
-  std::vector<double> repeats;  // squared differences, by repeat
+  std::vector<double> repeats = {};  // squared differences, by repeat
 };
 
 double square(double value) { return value * value; }
@@ -311,8 +307,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const GradientP
                                   const TwinBounds* twins) {
   GradientJudgement judgement;
   std::vector<GroupSums> by_tensor, groups;
-  GroupSums all;
-  all.name = "all";
+  GroupSums all{.name = "all"};
   // A flattened tensor that one of two optimizers holds is made of those that have names.
   const auto has_name = [](const NamedTensor& tensor) { return !tensor.name.starts_with("unnamed "); };
   for (const NamedTensor& expected : gradients.reference) {
@@ -341,11 +336,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const GradientP
     if (twins) by_tensor.back().twin_bound = square(twins->of_gradient(expected.name));
     const std::string group = parameter_group(expected.name);
     auto place = std::ranges::find(groups, group, &GroupSums::name);
-    if (place == groups.end()) {
-      groups.emplace_back();
-      groups.back().name = group;
-      place = groups.end() - 1;
-    }
+    if (place == groups.end()) place = groups.insert(place, {.name = group});
     add(*place, by_tensor.back());
     add(all, by_tensor.back());
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <initializer_list>
 #include <limits>
 #include <numeric>
@@ -28,12 +27,6 @@ std::vector<double> whole_values(const Record& record, const std::string& run_di
 }
 
 bool kept_whole(const Record& record) { return values_of(record).has_value(); }
-
-std::vector<int64_t> whole_ids(const Record& record) {
-  std::vector<int64_t> ids(record.payload.size() / sizeof(int64_t));
-  std::memcpy(ids.data(), record.payload.data(), ids.size() * sizeof(int64_t));
-  return ids;
-}
 
 /// Rows of one record of scores, over columns of these ids.
 void add_rows(const Record& block, const std::vector<int64_t>& columns, std::size_t rank,
@@ -69,10 +62,10 @@ std::optional<Scores> kept_scores(const StepOfRun& step, const std::string& run_
       }
     }
     if (!columns.contains("") || !blocks.contains("")) return std::nullopt;
-    scores.columns.push_back(whole_ids(*columns.at("")));
+    scores.columns.push_back(whole_numbers_of(*columns.at("")));
     for (const auto& [micro_step, block] : blocks) {
       const auto own = columns.find(micro_step);
-      if (own == columns.end() || whole_ids(*own->second) != scores.columns.back()) continue;
+      if (own == columns.end() || whole_numbers_of(*own->second) != scores.columns.back()) continue;
       add_rows(*block, scores.columns.back(), rank, step, run_dir, scores);
     }
   }
@@ -280,8 +273,7 @@ void take_of_loss(const Record& record, RankLoss& to) {
     return;
   }
   const std::pair<std::string_view, std::vector<double> RankLoss::*> lists[] = {
-      {"row_losses", &RankLoss::row_losses},     {"row_counts", &RankLoss::row_counts},     {"row_widths", &RankLoss::row_widths},
-      {"micro_losses", &RankLoss::micro_losses}, {"micro_counts", &RankLoss::micro_counts}, {"micro_rows", &RankLoss::micro_rows}};
+      {"row_losses", &RankLoss::row_losses}, {"row_counts", &RankLoss::row_counts}, {"row_widths", &RankLoss::row_widths}};
   for (const auto& [name, list] : lists) {
     if (record.name != name) continue;
     if (auto values = values_of(record)) to.*list = std::move(*values);

@@ -40,7 +40,6 @@ struct RankLoss {
   std::vector<double> row_losses;  ///< [b] nats
   std::vector<int64_t> row_ids;    ///< [b] sample ids of those; empty if they are not known
   std::vector<double> row_counts, row_widths;  ///< [b] what each row counts (tokens), without and with padding
-  std::vector<double> micro_losses, micro_counts, micro_rows;  ///< by micro-step, see docs/trace.md
   std::map<std::string, double> terms, weights;                ///< of the loss's named parts
 };
 

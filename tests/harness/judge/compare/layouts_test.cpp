@@ -12,7 +12,7 @@
 #include "harness/answer/questions/question_judge.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/forced/shards.h"
+#include "harness/judge/compare/forced/update.h"
 #include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
