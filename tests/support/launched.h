@@ -1,6 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -34,14 +33,15 @@ inline PlannedRun a_run(const std::string& id, int ranks, Backend kind, const st
 
 /// "2 finished, 1 requeued", and a line for each failure, with the last lines of its log under it.
 inline std::string outcome(const LaunchReport& report) {
-  std::string text = fmt::format("{} finished, {} requeued{}", report.finished, report.requeued,
-                                 report.interrupted ? ", interrupted" : "");
+  std::ostringstream text;
+  text << report.finished << " finished, " << report.requeued << " requeued";
+  if (report.interrupted) text << ", interrupted";
   for (const RankFailure& each : report.failures) {
-    text += fmt::format("\n{} {}, rank {}, step {}, {}: {}", each.run, to_word(each.kind), each.rank, each.step,
-                        each.operation, each.message);
-    for (const std::string& line : each.last_lines) text += "\n  " + line;
+    text << "\n" << each.run << " " << to_word(each.kind) << ", rank " << each.rank << ", step " << each.step << ", "
+         << each.operation << ": " << each.message;
+    for (const std::string& line : each.last_lines) text << "\n  " << line;
   }
-  return text;
+  return text.str();
 }
 
 /// The ranks of a run had started, `processes` (-1: any number) of them, and none is there any more, not even as a zombie.

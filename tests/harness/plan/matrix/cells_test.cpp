@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -21,6 +23,27 @@
 
 namespace lockstep {
 namespace {
+
+/// Each cell with what it is, what parts it from its reference, and that one, if the cell before has another.
+std::string text_of(const Matrix& matrix) {
+  std::string text, last;
+  for (const Cell& cell : matrix.cells) {
+    std::vector<std::string> is;
+    for (const auto& [key, value] : cell.settings) is.push_back(key + ": " + value);
+    for (const auto& [flag, word] : {std::pair{cell.paired, "paired"},
+                                     {cell.power_control, "power control"},
+                                     {cell.noise, "noise"},
+                                     {cell.anchor, "anchor"}})
+      if (flag) is.emplace_back(word);
+    for (const VerdictKind kind : cell.expected) is.push_back(fmt::format("expects {}", name_of(kind)));
+    if (!cell.seeds.empty()) is.push_back(fmt::format("seeds {}", fmt::join(cell.seeds, " ")));
+    const std::string reference = " against " + cell.reference_name + ":" + differences(RunConfig{}, cell.reference);
+    text += fmt::format("{}{} ({}){}{}", text.empty() ? "" : " | ", cell.name, fmt::join(is, ", "),
+                        differences(cell.reference, cell.config), reference == last ? "" : reference);
+    last = reference;
+  }
+  return text;
+}
 
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <functional>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "harness/base/json.h"
@@ -19,6 +22,18 @@
 
 namespace lockstep {
 namespace {
+
+/// Each run with what parts its config from the first one's, without hashes.
+std::vector<std::string> texts_of(const Plan& plan) {
+  std::vector<std::string> texts;
+  for (const PlannedRun& run : plan.runs) {
+    std::string text = fmt::format("{} {}", name_of(run.role), run.id);
+    text += differences(plan.runs.front().config, run.config);
+    if (!run.needs.empty()) text += fmt::format(" needs {}", fmt::join(run.needs, ", "));
+    texts.push_back(std::regex_replace(text, std::regex("-[0-9a-f]{8}(?![0-9a-z])"), ""));
+  }
+  return texts;
+}
 
 using testing::ElementsAre;
 using testing::HasSubstr;
