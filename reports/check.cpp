@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
@@ -31,9 +33,10 @@ const char* symbol(Mark mark) {
   return "–";
 }
 
+const char* css_of(Mark mark) { return mark == Mark::same ? "ok" : mark == Mark::different ? "bad" : "und"; }
+
 std::string tinted(const std::string& text, Mark mark, bool colour) {
-  const char* const css = mark == Mark::same ? "ok" : mark == Mark::different ? "bad" : "und";
-  return painted(text, css, colour && mark != Mark::none);
+  return painted(text, css_of(mark), colour && mark != Mark::none);
 }
 
 std::string fact_text(const Fact& fact) {
@@ -186,13 +189,20 @@ std::string check_text(const CheckDocument& document, bool colour, int width) {
   return head + text;
 }
 
+static std::string marked_headline(const CheckDocument& document) {
+  return document.verdict == Mark::none ? document.headline
+                                        : fmt::format("{} {}", symbol(document.verdict), document.headline);
+}
+
 /// All but the headline.
 static std::vector<Section> sections_of(const CheckDocument& document) {
-  const char* const css = document.verdict == Mark::same ? "ok" : document.verdict == Mark::different ? "bad" : "und";
+  const char* const css = css_of(document.verdict);
   std::vector<Section> sections{{"why",
                                  "",
                                  "",
-                                 {answered({{document.verdict == Mark::same ? "How sure?" : "Why?",
+                                 {answered({{document.verdict == Mark::same   ? "How sure?"
+                                             : document.verdict == Mark::none ? "What is known?"
+                                                                              : "Why?",
                                              fmt::format("{}", fmt::join(document.because, " ")), css},
                                             {"How to fix it?", document.fix},
                                             {"What would decide?", document.decide},
@@ -203,10 +213,9 @@ static std::vector<Section> sections_of(const CheckDocument& document) {
   }
   Table facts{.columns = {"", "compared", "found"}, .rows = {}};
   for (const Fact& fact : document.facts) {
-    const char* const css = fact.mark == Mark::same ? "t-ok" : fact.mark == Mark::different ? "t-bad" : "t-und";
-    facts.rows.push_back({{Datum(symbol(fact.mark), css), fact.name, fact.text}});
+    facts.rows.push_back({{Datum(symbol(fact.mark), std::string("t-") + css_of(fact.mark)), fact.name, fact.text}});
   }
-  sections.push_back({"facts", "What was compared", "", {tabled(std::move(facts))}});
+  if (!facts.rows.empty()) sections.push_back({"facts", "What was compared", "", {tabled(std::move(facts))}});
   Section commands{"again", "Commands", "", {}};
   const std::pair<const char*, const std::string*> all[] = {{"Reference:", &document.commands[0]},
                                                             {"Run:", &document.commands[1]},
@@ -219,7 +228,7 @@ static std::vector<Section> sections_of(const CheckDocument& document) {
 }
 
 std::string check_markdown(const CheckDocument& document) {
-  std::string text = fmt::format("### {} {}\n", symbol(document.verdict), escape_markdown(document.headline));
+  std::string text = fmt::format("### {}\n", escape_markdown(marked_headline(document)));
   for (const Section& section : sections_of(document)) text += markdown_of(section);
   return text;
 }
@@ -228,14 +237,33 @@ std::string check_page(const CheckDocument& document) {
   Markup out;
   open_page(out, "lockstep check: " + document.headline);
   out.open("body").open("main");
-  const char* const css = document.verdict == Mark::same ? "ok" : document.verdict == Mark::different ? "bad" : "und";
+  const char* const css = css_of(document.verdict);
   out.open("div", {{"class", std::string("verdict ") + css}, {"role", "status"}});
-  out.element("h1", {{"class", "first"}}, fmt::format("{} {}", symbol(document.verdict), document.headline));
+  out.element("h1", {{"class", "first"}}, marked_headline(document));
   if (!document.run.empty())
     out.element("span", {{"class", "detail"}}, fmt::format("{} against {}", document.run, document.reference));
   out.close();
   for (const Section& section : sections_of(document)) write_section(out, section);
   return out.take();
+}
+
+nlohmann::json document_json(const CheckDocument& document) {
+  nlohmann::json json = {{"headline", document.headline}, {"because", document.because}};
+  if (document.verdict == Mark::none) return json;
+  json.update({{"fix", document.fix}, {"decide", document.decide}, {"verdict", to_word(document.verdict)}});
+  for (const Fact& fact : document.facts)
+    json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", to_word(fact.mark)}});
+  return json;
+}
+
+CheckDocument document_of(const std::string& text) {
+  CheckDocument document;
+  document.verdict = Mark::none;
+  std::istringstream lines(text);
+  std::getline(lines, document.headline);
+  for (std::string line; std::getline(lines, line);)
+    document.because.push_back(line.substr(std::min(line.find_first_not_of(' '), line.size())));
+  return document;
 }
 
 }  // namespace lockstep

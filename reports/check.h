@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "harness/answer/results/results.h"
 
 // What `lockstep check` and comparisons say: one document for the terminal, a page, Markdown and JSON.
@@ -25,6 +27,11 @@ struct CheckDocument {
 
 /// What a comparison found.
 CheckDocument document_of(const Mechanism& mechanism);
+
+/// Its verdict, sentences and facts.
+nlohmann::json document_json(const CheckDocument& document);
+/// Of what is said in lines: the first is the headline.
+CheckDocument document_of(const std::string& text);
 
 /// Why, how to fix it, what differs and what would decide, a line each.
 std::vector<std::string> finding_lines(const CheckDocument& document);

@@ -201,11 +201,9 @@ std::vector<std::string> misses_of(const Detection& detection) {
 std::string detection_caption(const Detection& detection) {
   return fmt::format(
       "For each fault, the number of trials caught, at the exact step, in the exact tensor or collective{}, named "
-      "correctly; "
-      "{}then how often each detector was the first to find it. Loss curve: trials that a comparison of training-loss "
-      "curves would "
-      "have found: the loss (mean over ranks) is more than {:.0f} % away from the reference's at any step, or the run "
-      "ended early.",
+      "correctly; {}then how often each detector was the first to find it. Loss curve: trials that a comparison of "
+      "training-loss curves would have found: the loss (mean over ranks) is more than {:.0f} % away from the "
+      "reference's at any step, or the run ended early.",
       std::ranges::all_of(detection.rows, &DetectionRow::place_asked) ? "" : " (·: not asked)",
       has_exact_trials(detection)
           ? "exact: its free runs in exact arithmetic that show it at its step and place (·: it "

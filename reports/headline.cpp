@@ -167,8 +167,7 @@ std::string disagreeing_words(const Results& results) {
       if (disagrees_in_sign(primary, other)) metrics.push_back(other.metric);
     if (metrics.empty()) continue;
     const bool worse = primary.higher_is_better != (primary.mean > 0);
-    std::vector<std::string> all = metrics;
-    said.say(fmt::format("{} {}, although {} is {}", metric_list(metrics, all), worse ? "better" : "worse",
+    said.say(fmt::format("{} {}, although {} is {}", metric_list(metrics, metrics), worse ? "better" : "worse",
                          metric_words(primary.metric), worse ? "worse" : "better"), cell);
   }
   return said.words();
@@ -249,7 +248,7 @@ Answer controls_answer(const Results& results, int decimals) {
   std::vector<std::string> caught, missed, without;
   for (const CellResult& cell : results.cells) {
     if (!cell.power_control) continue;
-    const std::string figure = cell.outcome ? " (" + figures_words(*cell.outcome, decimals) + ")" : "";
+    const std::string figure = cell.outcome ? " (" + difference_and_half(cell.outcome->primary, decimals) + ")" : "";
     (is_missed_control(cell) ? missed : caught).push_back(name_words(cell.scenario) + figure);
   }
   const std::vector<ControlledQuestion> questions = controlled_questions(results);

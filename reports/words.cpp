@@ -58,14 +58,6 @@ std::string interval_words(const Interval& interval, int decimals) {
   return "[" + signed_number(interval.low, decimals) + ", " + signed_number(interval.high, decimals) + "]";
 }
 
-std::string figures_words(const Outcome& outcome, int decimals) {
-  const MetricDifference& d = outcome.primary;
-  const std::string mean = signed_number(d.mean, decimals);
-  if (outcome.n < 2) return mean + ", one seed: no interval";
-  return fmt::format("{}, {} interval {}, {}", mean, level_words(d.interval.level),
-                     interval_words(d.interval, decimals), counted(outcome.n, "paired seed"));
-}
-
 std::string band_share(double band_used) {
   if (std::isnan(band_used)) return "not a number";
   if (std::isinf(band_used)) return "infinite ×";

@@ -123,9 +123,6 @@ std::string compact_number(double value);
 /// "[−0.114, −0.074]".
 std::string interval_words(const Interval& interval, int decimals);
 
-/// "−0.347, 95 % interval [−0.360, −0.334], 10 paired seeds": the primary difference of an outcome.
-std::string figures_words(const Outcome& outcome, int decimals);
-
 /// How much of the tolerance was used: "0 % of tolerance" (0), "19 % of tolerance", "8.6e+04 ×
 /// tolerance".
 std::string band_words(double band_used, std::string_view of = "tolerance");

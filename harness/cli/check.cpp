@@ -579,7 +579,7 @@ class TrainerCheck {
     if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
     for (Fact& fact : facts_of(shown)) document.facts.push_back(std::move(fact));
     for (Fact& fact : last) document.facts.push_back(std::move(fact));
-    document.charts = charts_of(found);
+    document.charts = charts_of(found, reference_.words(), run_.words());
     return document;
   }
 
@@ -731,49 +731,17 @@ class TrainerCheck {
     return most;
   }
 
-  std::vector<SuiteChart> charts_of(const LedFindings& found) const {
-    SuiteChart losses, gradients;
-    losses.title = "Loss";
-    losses.why = "of each step, in float64, from equal weights";
-    gradients.title = "Difference of gradients";
-    gradients.why = "relative to the reference's; below 1e-12 they are the same";
-    losses.x = gradients.x = {"step", "", false};
-    losses.y = {"loss", "", false};
-    gradients.y = {"difference", "", true};
-    ChartSeries a{reference_.words(), CaseVerdict::good, {}}, b{run_.words(), CaseVerdict::good, {}},
-        off{"before clipping", CaseVerdict::good, {}};
-    for (const LedStep& step : found.steps) {
-      const auto x = static_cast<double>(step.step);
-      if (std::isfinite(step.expected_loss)) a.points.push_back({x, step.expected_loss});
-      if (std::isfinite(step.loss)) b.points.push_back({x, step.loss});
-      if (std::isfinite(step.gradients)) off.points.push_back({x, std::max(step.gradients, 1e-17)});
-    }
-    losses.panels = {{"", {a, b}}};
-    gradients.panels = {{"", {off}}};
-    if (const LedItem* first = found.different())
-      gradients.marks = {{"first difference", static_cast<double>(first->first)}};
-    return {losses, gradients};
-  }
-
   int say(CheckDocument document) {
-    nlohmann::json json = {{"asked", asked(options_)},
-                           {"headline", document.headline},
-                           {"because", document.because},
-                           {"fix", document.fix},
-                           {"decide", document.decide}};
-    json["verdict"] = to_word(document.verdict);
-    for (const Fact& fact : document.facts)
-      json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", to_word(fact.mark)}});
+    nlohmann::json json = document_json(document);
+    json["asked"] = asked(options_);
     json["seconds"] = monotonic_s() - began_;
     json["seconds_of_imports"] = imports_s_;
     const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     write_file_atomically(options_.out + "/check.json", text);
     write_file_atomically(options_.out + "/check.html", check_page(document));
     write_file_atomically(options_.out + "/check.md", check_markdown(document));
-    if (options_.json)
-      console_.out << text;
-    else
-      console_.out << check_text(document, console_.out_colour, console_.out_width);
+    print_document(document, text, check_text(document, console_.out_colour, console_.out_width), options_.outputs,
+                   console_);
     return document.verdict == Mark::same        ? kExitAsExpected
            : document.verdict == Mark::different ? kExitUnexpected
                                                       : kExitUndecided;

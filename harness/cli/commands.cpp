@@ -32,6 +32,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/run/split.h"
 #include "harness/suites/engine/suite.h"
+#include "reports/check.h"
 #include "reports/format.h"
 
 namespace lockstep {
@@ -91,7 +92,8 @@ int guarded(const std::function<int()>& command, const Console& console) {
 }
 
 int status_command(const StatusOptions& options, const Console& console) {
-  console.out << clean_text(session_text(options.dir));
+  const std::string text = clean_text(session_text(options.dir));
+  print_document(document_of(text), "", text, options.outputs, console);
   return kExitAsExpected;
 }
 

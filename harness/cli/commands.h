@@ -4,8 +4,12 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "harness/answer/results/suite_results.h"
 #include "harness/base/text.h"
+#include "harness/cli/doctor/node_facts.h"
 #include "harness/cli/options.h"
 #include "harness/cli/session/background.h"
 #include "harness/cli/session/progress.h"
@@ -24,9 +28,15 @@ int compare_command(const CompareCommandOptions& options, const Console& console
 /// run died or hung.
 int check_command(const CheckOptions& options, const Console& console);
 struct CheckDocument;
+struct LedFindings;
 struct ResumedFindings;
 /// What `check --resumed` found. `folder`: of the run that was stopped.
 CheckDocument resumed_document(const ResumedFindings& found, const std::string& folder);
+/// The drawings of a check: losses, and how far the gradients differ, by step.
+std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& reference, const std::string& run);
+/// Writes what was asked for: `text`, unless another form goes to standard output. `json`: empty: the document's.
+void print_document(const CheckDocument& document, const std::string& json, const std::string& text,
+                    const Outputs& asked, const Console& console);
 int report_command(const ReportOptions& options, const Console& console);
 int list_command(const ListOptions& options, const Console& console);
 int status_command(const StatusOptions& options, const Console& console);
@@ -39,9 +49,49 @@ int schema_command(const SchemaOptions& options, const Console& console);
 /// Runs somebody else's trainer with the probe switched on. Its status is not passed on: 3 if it failed, 7 if nothing was recorded.
 int trace_command(const TraceOptions& options, const Console& console);
 
-// --detach: a command that goes on while nobody waits for it.
+// What `list` shows.
 
-// `run` and `plan` of a config that names a suite.
+struct ListedEntry {
+  std::string name, help;
+  std::string trainer = {};  ///< of a mutant: the only one that it fits
+};
+
+struct ListedKind {
+  std::string kind;  ///< scenarios, losses, mutants, metrics, configs
+  std::vector<ListedEntry> entries;
+};
+
+std::string list_text(const std::vector<ListedKind>& kinds);
+std::string list_json(const std::vector<ListedKind>& kinds);
+
+/// The YAML files of a folder by name, each with the question that its first line asks.
+std::vector<ListedEntry> configs_in(const std::string& folder);
+
+/// `configs` in the working folder, else that of the running program: in its prefix's share/lockstep if it is
+/// installed, else the nearest one above it; empty if there is none.
+std::string configs_folder();
+
+/// The file that a command line means by `name`: the path itself if it is there; else `name`, with or without
+/// "configs/" before it and ".yaml" behind it, in configs_folder(). As it was given if nothing is found.
+std::string config_path(const std::string& name);
+
+std::string checks_text(const std::vector<Check>& checks, bool colour);
+std::string checks_json(const std::vector<Check>& checks);
+bool fit_to_run(const std::vector<Check>& checks);
+
+/// Cores, memory, threads, descriptors, programs, data, disk of `out`: what can be seen without starting anything.
+std::vector<Check> machine_checks(const std::string& out);
+
+/// Outcomes of suites that mean the same.
+struct OutcomePage {
+  std::string_view names;   ///< separated by "; "; one that ends with ": " stands for all that begin so
+  std::string_view suites;  ///< that have it, separated by ", "
+  std::string_view what;
+  std::string_view next;  ///< what to do; empty: it is as it must be
+};
+
+/// Null: no suite has that outcome.
+const OutcomePage* find_outcome_page(std::string_view outcome);
 
 // Signals that end a command in order instead of at once.
 

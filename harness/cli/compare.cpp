@@ -30,14 +30,6 @@
 
 namespace lockstep {
 
-static nlohmann::json differences_json(const std::vector<QuestionDifference>& differences);
-
-/// The rule tost. `expected`: verdicts to exit 0 for. Returns the exit code.
-static int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
-                             const Console& console);
-
-/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does. A record that cannot be read leaves the verdict inconclusive.
-static std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b);
 namespace {
 
 std::vector<std::string> expected_verdicts(const CompareCommandOptions& options) {
@@ -171,6 +163,13 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   return mechanism;
 }
 
+nlohmann::json differences_json(const std::vector<QuestionDifference>& differences) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const QuestionDifference& d : differences)
+    list.push_back({{"what", d.what}, {"reference", d.a}, {"cell", d.b}});
+  return list;
+}
+
 nlohmann::json to_json(const Divergence& d) {
   return {{"step", d.step}, {"phase", d.phase},       {"rank", d.rank},     {"where", d.where},
           {"kind", to_word(d.kind)}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence},
@@ -226,17 +225,17 @@ namespace {
 int print_comparison(const CompareCommandOptions& options, const Mechanism& mechanism,
                      const std::vector<QuestionDifference>& differences, const std::vector<ConfigDifference>& configured,
                      const std::vector<std::string>& expected, const Console& console) {
-  if (options.json) {
-    console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences, configured));
-  } else {
-    CheckDocument document = document_of(mechanism);
-    for (const QuestionDifference& d : differences)
-      document.because.push_back("across questions: " + difference_text(d));
-    const bool named = mechanism.cause && mechanism.cause->code != "unexplained" && find_cause_page(mechanism.cause->code);
-    document.more = fmt::format("{}lockstep compare {} {} --json", named ? fmt::format("lockstep explain {}; ", mechanism.cause->code) : "",
-                                shell_quoted(options.run_a), shell_quoted(options.run_b));
-    console.out << check_text(document, console.out_colour, console.out_width);
-  }
+  CheckDocument document = document_of(mechanism);
+  for (const QuestionDifference& d : differences)
+    document.because.push_back("across questions: " + difference_text(d));
+  const bool named =
+      mechanism.cause && mechanism.cause->code != "unexplained" && find_cause_page(mechanism.cause->code);
+  document.more = fmt::format("{}lockstep compare {} {} --json",
+                              named ? fmt::format("lockstep explain {}; ", mechanism.cause->code) : "",
+                              shell_quoted(options.run_a), shell_quoted(options.run_b));
+  document.reference = options.run_a, document.run = options.run_b;
+  print_document(document, comparison_json(mechanism, options.run_a, options.run_b, differences, configured),
+                 check_text(document, console.out_colour, console.out_width), options.outputs, console);
   return comparison_exit_code(mechanism.verdict, expected);
 }
 
@@ -252,51 +251,6 @@ std::optional<RunRecord> record_of_own_run(const std::string& dir) {
 }
 
 }  // namespace
-
-int compare_command(const CompareCommandOptions& options, const Console& console) {
-  const std::vector<std::string> expected = expected_verdicts(options);
-  require_own_options(options);
-  if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
-  CompareOptions compare{
-      .run_a = options.run_a, .run_b = options.run_b, .repeats = options.repeats, .steps = options.steps};
-  require_folder(compare.run_a);
-  require_folder(compare.run_b);
-  for (const std::string& repeat : compare.repeats) require_folder(repeat);
-  require_enough_repeats(options);
-  require_different_repeats(options);
-  if (const auto flights = compare_flight_folders(options.run_a, options.run_b)) {
-    if (!options.repeats.empty()) throw ConfigError("--repeat: is allowed with runs, not with flight records");
-    if (options.steps > 0) throw ConfigError("--steps: is allowed with runs, not with flight records");
-    return print_comparison(options, *flights, {}, {}, expected, console);
-  }
-  // Other trainers' traces come without run.json, or with one that says how a command was started; then the traces alone speak.
-  const auto record_a = record_of_own_run(options.run_a), record_b = record_of_own_run(options.run_b);
-  std::vector<QuestionDifference> differences;
-  require_undamaged(options.run_a);
-  require_undamaged(options.run_b);
-  for (const std::string& repeat : compare.repeats) require_undamaged(repeat);
-  if (record_a) require_own_trace(options.run_a, *record_a);
-  if (record_b) require_own_trace(options.run_b, *record_b);
-  if (!record_a || !record_b) require_one_model(options.run_a, options.run_b);
-  if (record_a && record_b) {
-    differences = check_data(options, *record_a, *record_b);
-    compare.reference_config = &record_a->config;
-    compare.cell_config = &record_b->config;
-  }
-  Mechanism mechanism = record_a && record_b && options.repeats.empty()
-                            ? compare_known(compare, *record_a, *record_b)
-                            : compare_runs(compare);
-  if (const std::string command = recorded_command(options.run_b); !command.empty())
-    mechanism.decide = replaced(mechanism.decide, "COMMAND", command);
-  return print_comparison(options, mechanism, differences, differences_of(compare), expected, console);
-}
-
-nlohmann::json differences_json(const std::vector<QuestionDifference>& differences) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const QuestionDifference& d : differences)
-    list.push_back({{"what", d.what}, {"reference", d.a}, {"cell", d.b}});
-  return list;
-}
 
 static nlohmann::json interval_json(const Interval& interval) {
   return {
@@ -349,7 +303,8 @@ Mechanism compare_flight_records(const flight::Records& a, const flight::Records
   return mechanism;
 }
 
-std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b) {
+/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does. A record that cannot be read leaves the verdict inconclusive.
+static std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b) {
   if (!flight::holds_records(a) && !flight::holds_records(b)) return std::nullopt;
   return compare_flight_records(records_in(a), records_in(b));
 }
@@ -437,7 +392,8 @@ std::string outcomes_json(const std::vector<OutcomeComparison>& comparisons,
 
 }  // namespace
 
-int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
+/// The rule tost. `expected`: verdicts to exit 0 for. Returns the exit code.
+static int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
                              const Console& console) {
   MatchedArms matched =
       match_arms(read_arms(options.run_a, options.metric), read_arms(options.run_b, options.metric));
@@ -452,9 +408,47 @@ int compare_outcomes_command(const CompareCommandOptions& options, const std::ve
     comparisons.push_back(compare_arms(pair, primary));
     codes.push_back(comparison_exit_code(comparisons.back().verdict, expected));
   }
-  console.out << (options.json ? clean_json(outcomes_json(comparisons, matched.alone))
-                               : clean_text(outcomes_text(comparisons, matched.alone)));
+  const std::string text = clean_text(outcomes_text(comparisons, matched.alone));
+  print_document(document_of(text), outcomes_json(comparisons, matched.alone), text, options.outputs, console);
   return worst_exit_code(codes);
+}
+
+int compare_command(const CompareCommandOptions& options, const Console& console) {
+  const std::vector<std::string> expected = expected_verdicts(options);
+  require_own_options(options);
+  if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
+  CompareOptions compare{
+      .run_a = options.run_a, .run_b = options.run_b, .repeats = options.repeats, .steps = options.steps};
+  require_folder(compare.run_a);
+  require_folder(compare.run_b);
+  for (const std::string& repeat : compare.repeats) require_folder(repeat);
+  require_enough_repeats(options);
+  require_different_repeats(options);
+  if (const auto flights = compare_flight_folders(options.run_a, options.run_b)) {
+    if (!options.repeats.empty()) throw ConfigError("--repeat: is allowed with runs, not with flight records");
+    if (options.steps > 0) throw ConfigError("--steps: is allowed with runs, not with flight records");
+    return print_comparison(options, *flights, {}, {}, expected, console);
+  }
+  // Other trainers' traces come without run.json, or with one that says how a command was started; then the traces alone speak.
+  const auto record_a = record_of_own_run(options.run_a), record_b = record_of_own_run(options.run_b);
+  std::vector<QuestionDifference> differences;
+  require_undamaged(options.run_a);
+  require_undamaged(options.run_b);
+  for (const std::string& repeat : compare.repeats) require_undamaged(repeat);
+  if (record_a) require_own_trace(options.run_a, *record_a);
+  if (record_b) require_own_trace(options.run_b, *record_b);
+  if (!record_a || !record_b) require_one_model(options.run_a, options.run_b);
+  if (record_a && record_b) {
+    differences = check_data(options, *record_a, *record_b);
+    compare.reference_config = &record_a->config;
+    compare.cell_config = &record_b->config;
+  }
+  Mechanism mechanism = record_a && record_b && options.repeats.empty()
+                            ? compare_known(compare, *record_a, *record_b)
+                            : compare_runs(compare);
+  if (const std::string command = recorded_command(options.run_b); !command.empty())
+    mechanism.decide = replaced(mechanism.decide, "COMMAND", command);
+  return print_comparison(options, mechanism, differences, differences_of(compare), expected, console);
 }
 
 }  // namespace lockstep

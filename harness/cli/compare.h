@@ -29,6 +29,4 @@ int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& ex
 /// that stands in both is the same and every rank has a record in both; inconclusive if none stands in both, or a rank lacks one.
 Mechanism compare_flight_records(const flight::Records& a, const flight::Records& b);
 
-// What all comparisons print alike.
-
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "harness/cli/doctor.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,3 @@
-#include "harness/cli/explain.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -102,24 +100,21 @@ static std::span<const OutcomePage> outcome_pages() {
       {"it had finished; undecided", "trainer",
        "Nothing was decided: the run had finished before the signal, or it ended with an error where nothing looked at what was left out.", "Take more steps."},
       {"same bits; end equal; old, end equal; new, end equal; begun anew, end equal; bit-equal; as documented; "
-       "gone on, at most one interval lost; 10 further steps bit-equal; saved within the grace, end equal",
+       "gone on, at most one interval lost; saved within the grace, end equal",
        "trainer", "The resumed run agrees with the undisturbed one.", ""},
-      // Ranks, collectives, launchers.
+      // Ranks.
       {"missed; late; not told; left without a word; not on all ranks", "faults", "A fault was injected into a rank, and it was not reported, too late, or not to every survivor.",
        "Compare the threshold with the time in the sentence; a surviving rank must end with an error that names the failing one."},
-      {"mistaken for another; named wrongly; named too late; named, and something besides", "faults", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
+      {"mistaken for another; named wrongly", "faults", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
       {"left behind", "faults", "A process of the run was still there after it had ended.", "Look for processes that leave the rank's process group."},
       {"false alarm", "faults, saver", "Nothing was planted, and something was reported.", "If the machine was loaded, run the trial alone; otherwise report it."},
       {"disturbed", "faults, trainer", "The machine killed a process of the trial at each attempt (out of memory, say): nothing was learnt of its subject.", "Give the machine more memory or fewer jobs (--jobs), and run it again."},
       {"not finished; too slow", "faults", "A control run that nothing disturbed did not finish in its time.", "The machine may be overloaded: run the trial alone."},
       {"named; named, all told", "faults", "The rank that failed was named, and every survivor was told.", ""},
-      {"not found; planted, not found; planted, named wrongly; planted, never acts; planted, does harm", "all suites with planted mistakes",
+      {"planted, not found; planted, does harm", "all suites with planted mistakes",
        "A mistake was planted to see it found, and it was not, or under another name. The suite itself is wrong here, not what it tries.", "Do not trust this suite's silence; report it."},
-      {"planted, found: ; planted, found and named; planted, harmless here; named at its first step; named at its first step, as one of several that fit; changed no bit",
+      {"planted, found: ; planted, harmless here",
        "all suites with planted mistakes", "A planted mistake was found as it must be, or does no harm in this search.", ""},
-      {"every element right", "collectives", "Every element is what it has to be.", ""},
-      {"wrong elements; did not end; refused by the backend", "collectives", "A collective gave wrong elements, did not end, or the backend does not offer it.", "The finding names collective, type, size and the first wrong element."},
-      {"another rank; another GPU; a GPU twice; mistaken for a rank", "launchers", "Variables that a launcher sets were resolved to another rank or GPU.", "Compare the variables in the sentence with those of your launcher."},
   });
   return kPages;
 }

@@ -1,5 +1,3 @@
-#include "harness/cli/list.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>

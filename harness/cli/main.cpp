@@ -6,7 +6,6 @@
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/list.h"
 #include "harness/run/launchers/local/launcher.h"
 
 namespace lockstep {

@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "harness/base/text.h"
-#include "harness/cli/commit.h"
 #include "harness/plan/config/field.h"
 #include "harness/run/libraries.h"
 
@@ -70,6 +69,12 @@ CLI::Option* repeated(CLI::App* command, const std::string& name, std::vector<st
 
 CLI::Option* last_wins(CLI::Option* option) {
   return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void add_outputs(CLI::App* command, Outputs& outputs) {
+  last_wins(command->add_option("--html", outputs.html, "write a page; - is standard output"))->type_name("FILE");
+  last_wins(command->add_option("--md", outputs.md, "write Markdown; - is standard output"))->type_name("FILE");
+  last_wins(command->add_flag("--json{-}", outputs.json, "as JSON on standard output, or in a file with --json=FILE"));
 }
 
 /// CLI11 takes nan and inf for numbers.
@@ -173,7 +178,7 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
       ->type_name("A");
   command->add_flag("--across", options.across,
                     "also compare cells of different questions, and show how they differ");
-  command->add_flag("--json", options.json, "the verdict as JSON");
+  add_outputs(command, options.outputs);
   return command;
 }
 
@@ -202,6 +207,7 @@ CLI::App* add_list(CLI::App& app, ListOptions& options) {
 CLI::App* add_status(CLI::App& app, StatusOptions& options) {
   CLI::App* command = app.add_subcommand("status", "show the progress of a detached run or a Slurm job");
   command->add_option("OUT", options.dir, "folder of results")->required();
+  add_outputs(command, options.outputs);
   return command;
 }
 
@@ -255,6 +261,7 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
       ->type_name("LIST")
       ->check(step_list());
   last_wins(command->add_option("--every", options.every, "record every N-th step"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  add_outputs(command, options.outputs);
   command->add_flag("--overwrite", options.overwrite, "remove the traces of an earlier run from the folder first");
   command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node 8 train.py")->required();
   command->positionals_at_end();
@@ -285,7 +292,7 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
       ->default_str("job");
   command->add_flag("--as-written", options.as_written, "start every process as the command does, not from one that has imported its modules");
   command->add_flag("--fresh", options.fresh, "run again what is there");
-  command->add_flag("--json", options.json, "as JSON");
+  add_outputs(command, options.outputs);
   command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node {ranks} train.py --batch {batch}");
   command->positionals_at_end();
   return command;

@@ -25,8 +25,14 @@ struct PlanOptions {
   bool prepare = false;  ///< make the folders of the runs, with run.json, for others to start
 };
 
+/// Where what is said goes in each form; "-": to standard output, without the text; empty: nowhere.
+struct Outputs {
+  std::string html, md, json;
+};
+
 struct StatusOptions {
   std::string dir;
+  Outputs outputs;
 };
 
 struct WaitOptions {
@@ -47,7 +53,7 @@ struct CompareCommandOptions {
   std::optional<double> margin, alpha;
   int64_t steps = 0;    ///< the first so many are judged; 0: all of both runs
   bool across = false;  ///< cells of different questions too
-  bool json = false;
+  Outputs outputs;
 };
 
 struct ReportOptions {
@@ -81,6 +87,7 @@ struct TraceOptions {
   std::string level, snapshots, every, steps;  ///< as given; empty: as the probe has it
   bool float64 = false, no_dropout = false;
   bool overwrite = false;             ///< removes the traces of an earlier run from `out`
+  Outputs outputs;
   std::vector<std::string> command;
 };
 
@@ -96,7 +103,8 @@ struct CheckOptions {
   std::vector<std::string> accept;   ///< differences that are meant
   double timeout_s = 60;
   std::string nodes;                 ///< "job", or this one of how many: 0/2
-  bool as_written = false, fresh = false, json = false;
+  bool as_written = false, fresh = false;
+  Outputs outputs;
 };
 
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
@@ -111,6 +119,10 @@ struct ParsedLine {
 };
 
 ParsedLine parse_command_line(int argc, const char* const* argv);
+
+/// "commit 0123456789ab", with "+changes" if files that git tracks differed from it when this was built;
+/// "unknown commit" outside a clone.
+const char* build_commit();
 
 // Lists of words as users give them on the command line.
 

@@ -13,11 +13,13 @@
 #include <filesystem>
 #include <optional>
 #include <ostream>
+#include <sstream>
 
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/run/libraries.h"
 #include "harness/run/probe.h"
+#include "reports/check.h"
 
 namespace lockstep {
 namespace {
@@ -254,9 +256,11 @@ int trace_command(const TraceOptions& options, const Console& console) {
   if (!together.is_last() && !failed) return kExitAsExpected;
   const Recorded recorded = read_recorded(out.string());
   const bool any = std::ranges::any_of(recorded.ranks, &RecordedRank::there);
-  console.err << "\n";
-  if (any) say_recorded(options, out.string(), recorded, console.err);
-  else say_account(out.string(), console.err);
+  std::ostringstream said;
+  if (any) say_recorded(options, out.string(), recorded, said);
+  else say_account(out.string(), said);
+  console.err << "\n" << said.str();
+  print_document(document_of(said.str()), "", "", options.outputs, console);
   if (failed) {
     console.err << (end.signal != 0 ? fmt::format("the command was ended by signal {} (SIG{})", end.signal, ::sigabbrev_np(end.signal))
                                     : fmt::format("the command ended with status {}", end.code))

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reports/check.h"
 #include "reports/html/parts.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
@@ -132,10 +131,9 @@ Section differences_section(const Page& page) {
   Section section{"differences",
                   "When do they differ?",
                   fmt::format("Mean of the paired differences by step, cell minus reference, with a band that covers "
-                              "all steps simultaneously, {}; green "
-                              "is the margin. A ring below the axis marks the first step at which the band leaves the "
-                              "margin, a dot the first at which "
-                              "it lies wholly outside. A grown batch is compared at equally many samples.",
+                              "all steps simultaneously, {}; green is the margin. A ring below the axis marks the "
+                              "first step at which the band leaves the margin, a dot the first at which it lies "
+                              "wholly outside. A grown batch is compared at equally many samples.",
                               common_level(page.results) ? "at " + level_words(*common_level(page.results))
                                                          : "at the level of the cell's intervals"),
                   {}};
@@ -246,11 +244,10 @@ Section drift_section(const Page& page) {
   return {"drift",
           "How far apart does rounding alone drive two runs?",
           "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance "
-          "relative to "
-          "their norm, before the step; parameters whose gradient is zero by symmetry are separate, because only "
-          "rounding moves "
-          "them (under Adam as far as any other). The rest: absolute differences. Lines are medians over the seeds, "
-          "bands reach from the smallest to the largest. A larger difference between layouts is not due to rounding.",
+          "relative to their norm, before the step; parameters whose gradient is zero by symmetry are separate, "
+          "because only rounding moves them (under Adam as far as any other). The rest: absolute differences. Lines "
+          "are medians over the seeds, bands reach from the smallest to the largest. A larger difference between "
+          "layouts is not due to rounding.",
           {columns(std::move(drawings)), tabled(drifts_of(cells))}};
 }
 
@@ -284,10 +281,9 @@ Section exact_section(const Page& page) {
   return {"exact",
           "Do they agree in exact arithmetic?",
           "The first steps of one seed of each cell and its reference were repeated in an arithmetic that no layout "
-          "can change: "
-          "each row is computed by itself, and sums do not round. Equal bits show that cell and reference compute the "
-          "same; a "
-          "difference is not rounding, and has a step and a row. The verdicts are about the native runs.",
+          "can change: each row is computed by itself, and sums do not round. Equal bits show that cell and reference "
+          "compute the same; a difference is not rounding, and has a step and a row. The verdicts are about the "
+          "native runs.",
           {tabled(std::move(table))}};
 }
 
@@ -425,24 +421,14 @@ Section mechanism_section(const Page& page) {
   Table table{.css = "stack first-seen",
               .columns = {"cell", "first differs", "where", "expected → actual", "evidence"},
               .rows = {}};
-  std::vector<Part> sentences;
-  for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
-    const CellResult& cell = page.results.cells[i];
-    table.rows.push_back(mechanism_row(cell, page.anchors[i]));
-    if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
-    const CheckDocument found = document_of(*cell.mechanism);
-    sentences.push_back(heading(name_words(cell.scenario) + ": " + found.headline));
-    if (std::vector<std::string> lines = finding_lines(found); !lines.empty())
-      sentences.push_back(list(std::move(lines)));
-  }
-  Section section{"mechanism",
-                  "Do cell and reference compute the same?",
-                  "Each cell is compared with its reference, value by value. Emulated and real ranks must agree bit "
-                  "for bit; one process and "
-                  "the ranks must agree to rounding.",
-                  {drawing(ladder_of(page.results)), tabled(std::move(table))}};
-  if (!sentences.empty()) section.parts.push_back(fold("Each cell in a sentence", std::move(sentences)));
-  return section;
+  for (std::size_t i = 0; i < page.results.cells.size(); ++i)
+    table.rows.push_back(mechanism_row(page.results.cells[i], page.anchors[i]));
+  return {"mechanism",
+          "Do cell and reference compute the same?",
+          "Each cell is compared with its reference, value by value. Emulated and real ranks must agree bit for bit; "
+          "one process "
+          "and the ranks must agree to rounding.",
+          {drawing(ladder_of(page.results)), tabled(std::move(table))}};
 }
 
 Section certification_section(const Page& page) {

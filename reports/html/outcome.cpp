@@ -51,8 +51,7 @@ Section metrics_section(const Page& page) {
   Section section{"metrics",
                   "All metrics",
                   "Paired differences, cell minus reference. A marked row disagrees with the primary metric: both "
-                  "intervals exclude 0, one "
-                  "is better and the other worse.",
+                  "intervals exclude 0, one is better and the other worse.",
                   {}};
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     const CellResult& cell = results.cells[i];
@@ -148,10 +147,9 @@ Part p_values(const Page& page, const std::vector<std::size_t>& cells) {
   }
   return fold("p values, plain and Holm-adjusted over the cells",
               {tabled(std::move(table)), prose("Not equivalent: the larger p of the two one-sided tests. No "
-                                               "difference: p of the two-sided test; and the same "
-                                               "Holm-adjusted over all cells except power controls and A/A pairs, for "
-                                               "a conclusion about one cell that was picked "
-                                               "from them.")});
+                                               "difference: p of the two-sided test; and the same Holm-adjusted over "
+                                               "all cells except power controls and A/A pairs, for a conclusion about "
+                                               "one cell that was picked from them.")});
 }
 
 Table estimates_of(const Page& page, const std::vector<std::size_t>& cells) {
@@ -178,14 +176,11 @@ Section power_section(const Page& page) {
   Section section{"power",
                   "How sure is that?",
                   "Power: the probability that these seeds show equivalence if the true difference is 0, or half the "
-                  "margin. It uses the "
-                  "upper bound of the standard deviation (level 0.8) and not the measured difference. Green is 0.8 and "
-                  "above. Seeds: how many "
-                  "seeds a new run needs for a power of 0.8 (to extend this run use seeds: auto); excluded: the "
-                  "interval excludes such a "
-                  "difference. Smallest visible: the smallest true difference that so many seeds find with probability "
-                  "0.8, with the largest "
-                  "upper bound among the cells and power controls of the question.",
+                  "margin. It uses the upper bound of the standard deviation (level 0.8) and not the measured "
+                  "difference. Green is 0.8 and above. Seeds: how many seeds a new run needs for a power of 0.8 (to "
+                  "extend this run use seeds: auto); excluded: the interval excludes such a difference. Smallest "
+                  "visible: the smallest true difference that so many seeds find with probability 0.8, with the "
+                  "largest upper bound among the cells and power controls of the question.",
                   {tabled(powers_of(page, cells)), p_values(page, cells)}};
   for (const ControlledQuestion& question : controlled_questions(page.results))
     if (const std::string sight = sight_in_words(question); !sight.empty())
@@ -269,11 +264,9 @@ Section looks_section(const Page& page) {
   }
   return {"looks",
           "How many seeds did it take?",
-          "Seeds were added until the verdict was decided. Testing repeatedly at one fixed level would raise the error "
-          "rate, so "
-          "each interim analysis has its own level, and together they spend no more than α. A ring is an analysis that "
-          "left the "
-          "verdict open, a dot is one that decided it.",
+          "Seeds were added until the verdict was decided. Testing repeatedly at one fixed level would raise the "
+          "error rate, so each interim analysis has its own level, and together they spend no more than α. A ring is "
+          "an analysis that left the verdict open, a dot is one that decided it.",
           {tabled(std::move(table)), fold("All interim analyses", {tabled(std::move(all))})}};
 }
 
@@ -361,10 +354,9 @@ Section target_section(const Page& page) {
       "target",
       "How soon do they reach the target?",
       fmt::format("Samples until {} reached {:g}, relative to the reference, median over pairs of one seed: right of "
-                  "the line is later. A run that never reached it has no value: an arrowhead "
-                  "marks that half of the runs did not; a pair in which neither did has no ratio. Below each median "
-                  "is its interval between two order statistics, with its level. Sooner and later count "
-                  "pairs; p is that of the sign test.",
+                  "the line is later. A run that never reached it has no value: an arrowhead marks that half of the "
+                  "runs did not; a pair in which neither did has no ratio. Below each median is its interval between "
+                  "two order statistics, with its level. Sooner and later count pairs; p is that of the sign test.",
                   metric_words(results.primary.metric), results.cells[cells.front()].outcome->target->target),
       {tabled(std::move(table))}};
 }

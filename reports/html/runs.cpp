@@ -262,12 +262,9 @@ Section costs_section(const Timing& timing) {
   Section section{"costs",
                   "What does it cost?",
                   "Real ranks, one run at a time on the machine. Speed-up: rows a second relative to one rank of the "
-                  "same group. Each "
-                  "figure is the median over the runs; with it stand the fastest and the slowest, which are no "
-                  "confidence interval. "
-                  "Communication: the share of a step that the rank that waits most spends waiting. Memory is per "
-                  "rank. Crowded: more "
-                  "ranks than cores.",
+                  "same group. Each figure is the median over the runs; with it stand the fastest and the slowest, "
+                  "which are no confidence interval. Communication: the share of a step that the rank that waits most "
+                  "spends waiting. Memory is per rank. Crowded: more ranks than cores.",
                   {}};
   if (timing.rows.empty()) return section;
   if (!timing.sentence.empty()) section.parts.push_back(prose(clean_line(timing.sentence)));

@@ -102,6 +102,4 @@ Plan plan_of_part(const Plan& plan, const std::vector<std::string>& ids, std::ve
 std::string array_script(const std::string& command, const std::string& out_dir, const std::string& name, std::size_t array, std::size_t tasks,
                          const ArrayWish& wish);
 
-// What all batch scripts for Slurm have in common.
-
 }  // namespace lockstep

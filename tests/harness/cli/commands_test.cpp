@@ -14,8 +14,6 @@
 #include "harness/base/files.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/explain.h"
-#include "harness/cli/list.h"
 #include "harness/cli/options.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
@@ -82,6 +80,16 @@ TEST(CommandLine, ReadsTheOtherCommands) {
   EXPECT_TRUE(std::get<DoctorOptions>(*parse({"doctor", "--json"}).command).json);
   EXPECT_EQ(std::get<SchemaOptions>(*parse({"schema"}).command).of, "config");
   EXPECT_EQ(std::get<SchemaOptions>(*parse({"schema", "results"}).command).of, "results");
+}
+
+TEST(CommandLine, TakesFormsIntoFilesAndOneOnStandardOutput) {
+  const auto outputs = [](std::vector<const char*> words) {
+    return std::get<StatusOptions>(*parse(std::move(words)).command).outputs;
+  };
+  EXPECT_EQ(outputs({"status", "o"}).json, "");
+  EXPECT_EQ(outputs({"status", "--json", "o"}).json, "-");
+  EXPECT_EQ(outputs({"status", "o", "--json=f.json", "--md", "-"}).json, "f.json");
+  EXPECT_EQ(outputs({"status", "o", "--html", "f.html"}).html, "f.html");
 }
 
 TEST(CommandLine, ReadsTheRulesOfACompare) {

@@ -215,7 +215,7 @@ TEST_F(CompareOutcome, FindsFoldersEquivalentAndAPlantedLossOfAccuracy) {
 TEST_F(CompareOutcome, ComparesOneCellWithAReferenceByName) {
   write("a", -0.1);
   CompareCommandOptions o = options("a:1x24 global", "a:2x12 global");
-  o.json = true;
+  o.outputs.json = "-";
   const End end = call(o);
   EXPECT_EQ(end.code, 1);
   const auto json = nlohmann::json::parse(end.out);
@@ -336,7 +336,7 @@ TEST_F(CompareBits, RefusesOtherDataAndOtherTrainers) {
   said("refused", end_of(o));
   o.across = true;
   said("across", end_of(o));
-  o.json = true;
+  o.outputs.json = "-";
   EXPECT_EQ(nlohmann::json::parse(call(o).out).at("question_differences").at(0).at("what"), "data.seed");
 }
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "harness/cli/doctor.h"
+#include "harness/cli/commands.h"
 #include "harness/cli/doctor/node_facts.h"
 #include "harness/cli/doctor/nodes.h"
 #include "tests/support/temp_folder.h"

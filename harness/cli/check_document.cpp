@@ -1,14 +1,20 @@
-// lockstep check --resumed: what is said of a run that its trainer has resumed.
+// What `lockstep check` and others say, in the forms that were asked for; and of a run that its trainer has resumed.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <ostream>
 
+#include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/led.h"
 #include "harness/judge/compare/resumption.h"
 #include "reports/check.h"
 
@@ -129,6 +135,41 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   }
   if (!follow.empty()) document.facts.push_back({Mark::different, "what follows", join_words(follow)});
   return document;
+}
+
+std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& reference, const std::string& run) {
+  const ChartAxis step{"step", "", false};
+  SuiteChart losses{"Loss", "of each step, in float64, from equal weights", step, {"loss", "", false}, false, {}, {}};
+  SuiteChart gradients{"Difference of gradients", "relative to the reference's; below 1e-12 they are the same", step,
+                       {"difference", "", true}, false, {}, {}};
+  ChartSeries a{reference, CaseVerdict::good, {}}, b{run, CaseVerdict::good, {}},
+      off{"before clipping", CaseVerdict::good, {}};
+  for (const LedStep& step : found.steps) {
+    const auto x = static_cast<double>(step.step);
+    if (std::isfinite(step.expected_loss)) a.points.push_back({x, step.expected_loss});
+    if (std::isfinite(step.loss)) b.points.push_back({x, step.loss});
+    if (std::isfinite(step.gradients)) off.points.push_back({x, std::max(step.gradients, 1e-17)});
+  }
+  losses.panels = {{"", {a, b}}};
+  gradients.panels = {{"", {off}}};
+  if (const LedItem* first = found.different())
+    gradients.marks = {{"first difference", static_cast<double>(first->first)}};
+  return {losses, gradients};
+}
+
+void print_document(const CheckDocument& document, const std::string& json, const std::string& text,
+                    const Outputs& asked, const Console& console) {
+  bool said = false;
+  const auto write = [&](const std::string& path, const std::string& form) {
+    if (path == "-")
+      console.out << form, said = true;
+    else if (!path.empty())
+      write_file_atomically(path, form);
+  };
+  write(asked.html, asked.html.empty() ? "" : clean_text(check_page(document)));
+  write(asked.md, asked.md.empty() ? "" : clean_text(check_markdown(document)));
+  write(asked.json, clean_json(json.empty() ? document_json(document).dump(2) + "\n" : json));
+  if (!said) console.out << text;
 }
 
 }  // namespace lockstep
