@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "harness/base/text.h"
@@ -233,11 +232,13 @@ Answer initial_scale_by_shard(const CauseInputs& inputs) {
     const double factor = std::sqrt(static_cast<double>(size));
     std::vector<std::string> names;
     bool fits = true, exact = true;
+    double most = 0;  // elements of one
     for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
       const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);
       if (!actual || actual->shape != expected->shape || actual->stats.hash == expected->stats.hash) continue;
       if (!actual->has_stats || !expected->has_stats || !(expected->stats.norm > 0)) return {};
-      const double elements = std::accumulate(expected->shape.begin(), expected->shape.end(), 1.0, std::multiplies<>());
+      const auto elements = static_cast<double>(elements_of(expected->shape));
+      most = std::max(most, elements);
       const double ratio = actual->stats.norm / expected->stats.norm;
       // Of draws of another width the root of the mean square varies by 1 / sqrt(2n); two of them by sqrt(2) of that.
       fits = fits && std::abs(ratio / factor - 1) <= kDeviations / std::sqrt(elements);
@@ -246,11 +247,6 @@ Answer initial_scale_by_shard(const CauseInputs& inputs) {
     }
     if (names.empty() || !fits) continue;
     // Few draws have any width by chance.
-    double most = 0;
-    for (const std::string& name : names) {
-      const Record* record = find_record(inputs.reference->ranks[0], Phase::parameters, name);
-      most = std::max(most, std::accumulate(record->shape.begin(), record->shape.end(), 1.0, std::multiplies<>()));
-    }
     if (!exact && kDeviations / std::sqrt(most) > 0.5 * (factor - 1)) continue;
     return told(fmt::format("before the first step {} {} {} times as wide as the reference's, the root of {}: the "
                             "width was taken from a rank's part",

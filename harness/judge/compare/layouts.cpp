@@ -253,10 +253,9 @@ class FreeLayouts {
       : pairs_(pairs),
         explains_(options.explains),
         rules_(rules_of(pairs.a(), pairs.b(), options.configs())),
-        trainer_(rules_.trainer),
         scores_(rules_.scores()),
         epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
-    const ProbeReport report = trainer_ ? ProbeReport() : read_probe_report(pairs.b().dir(), 0);
+    const ProbeReport report = rules_.ours() ? ProbeReport() : read_probe_report(pairs.b().dir(), 0);
     if (report.led_problem.empty()) led_ = {report.led.begin(), report.led.end()};
   }
 
@@ -298,7 +297,7 @@ class FreeLayouts {
     const bool is_step = a.step >= 0;
     // Runs that begin with the same later step come from somewhere else: nothing says that it is the same place.
     const bool known = !parameters_.assumed() || a.step == 0;
-    const bool drew = is_step && !trainer_ && forward_draws_differ(a, b);
+    const bool drew = is_step && !rules_.ours() && forward_draws_differ(a, b);
     if (drew) ++drawn_steps_;
     const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
@@ -313,18 +312,18 @@ class FreeLayouts {
     }
     // Where nothing is compared with the reference, the run's own numbers show how its ranks' gradients are joined.
     const bool unjudged = drew || rounding_bound(0, epsilon_) > kUselessBound;
-    if (whole && unjudged && !trainer_ && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));
-    OwnFindings own = own_findings(a, b, pointer_to(pairs_.before_b()), true, trainer_ != nullptr, &exact_, pointer_to(pairs_.before_a()));
+    if (whole && unjudged && !rules_.ours() && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));
+    OwnFindings own = own_findings(a, b, pointer_to(pairs_.before_b()), true, rules_.ours(), &exact_, pointer_to(pairs_.before_a()));
     std::optional<Difference> found = std::move(own.difference);
     if (is_step && (!found || !is_exact(found->phase))) {
       // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
       BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_), equal_);
-      keep_earlier(found, equal ? bounded.first(trainer_ != nullptr) : bounded.columns());
+      keep_earlier(found, equal ? bounded.first(rules_.ours()) : bounded.columns());
       keep_earlier(found, number_of_one_run(a, b));
       if (!passed_) passed_ = bounded.passed();
       if (equal) judged(a.step, bounded.used());
     }
-    const bool joins = whole && !trainer_ && joins_updates(a, pointer_to(pairs_.before_a()), b, pointer_to(pairs_.before_b()));
+    const bool joins = whole && !rules_.ours() && joins_updates(a, pointer_to(pairs_.before_a()), b, pointer_to(pairs_.before_b()));
     if (whole && reduced_by_sum_ && !joins) {
       std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_, of_local_);
       if (shown && !takes_reduced_ && shown->difference.phase == Phase::applied_gradients) shown.reset();
@@ -359,7 +358,7 @@ class FreeLayouts {
     const auto &before_a = pairs_.before_a(), &before_b = pairs_.before_b();
     const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
     // A led run's buffers are laid in anew as a step begins.
-    if (trainer_ || led_.contains(b.step) || !before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1)
+    if (rules_.ours() || led_.contains(b.step) || !before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1)
       return std::nullopt;
     const auto hash = [](const StepRecords& rank, const std::string& name) {
       const Record* record = find_record(rank, Phase::parameters, name);
@@ -404,7 +403,7 @@ class FreeLayouts {
   /// is one if a cause explains it. Nothing is said once the runs have come further apart.
   std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
     constexpr double kSensitivity = 100, kMost = 5e-3;
-    if (!explains_ || apart_ || (trainer_ && scores_.taken)) return std::nullopt;
+    if (!explains_ || apart_ || (rules_.ours() && scores_.taken)) return std::nullopt;
     const EqualStep step = values_at(a, b, near_);
     const auto begins = relative_distance(step.state, step.cell_state);
     const double allowed = kSensitivity * std::max({begins.value_or(1), last_gap_, epsilon_});
@@ -502,7 +501,7 @@ class FreeLayouts {
   }
 
   std::string unjudged_text() const {
-    const std::string what = fmt::format("{}losses, gradients", trainer_ ? fmt::format("{}, ", scores_.record) : "");
+    const std::string what = (rules_.ours() ? fmt::format("{}, ", scores_.record) : "") + "losses, gradients";
     std::string text =
         rounding_bound(0, epsilon_) > kUselessBound
             ? fmt::format(" Not judged are {}: rounding in their precision has no useful bound", what)
@@ -521,7 +520,6 @@ class FreeLayouts {
   StepPairs& pairs_;
   const std::function<bool(const CauseInputs&)> explains_;
   const StepRules rules_;
-  const TrainerSpec* trainer_;
   const ScoreSpec& scores_;
   int64_t drawn_steps_ = 0;  ///< whose forward passes took random numbers
   std::set<int64_t> led_;  ///< steps at which run B was led by its reference

@@ -56,14 +56,17 @@ class Kinds : public Walk {
   }
 
  private:
-  // Kinds of operations. Each says what it has found, or nothing.
+  // Kinds of operations, by what is found of one.
 
   struct Kind {
     const char* code;
-    std::string (Kinds::*says)(const Seen&) const;
+    bool (Kinds::*is)(const Seen&) const;
+    const char* text;
+    std::string (Kinds::*says)(const Seen&) const = nullptr;  ///< instead of both; nothing where it is not so
   };
 
   static constexpr const char* kOtherRows = "other rows";
+  static constexpr const char* kKept = "it takes a tensor that the program keeps, and that is another on each rank";
 
   Parting judge(int i) const {
     for (int behind = first_alike(i); behind != i; behind = first_alike(i)) i = first_apart(behind);
@@ -121,44 +124,53 @@ class Kinds : public Walk {
     seen.of_rows = seen.any([](const Relation& in) { return in.rows && !in.same; });
     seen.of_parts = !moves(seen.operation) && seen.any([](const Relation& in) { return in.is_part(); });
     static constexpr Kind kKinds[] = {
-        {"", &Kinds::gradients},
-        {"stream-not-advanced", &Kinds::drawn_before},
-        {kOtherRows, &Kinds::rows_drawn},
-        {"same-stream-on-all-ranks", &Kinds::drawn_alike},
-        {"stream-keyed-by-rank", &Kinds::drawn_apart},
-        {"", &Kinds::drawn},
-        {"labelled-replicated-but-differs", &Kinds::kept_from_the_start},
-        {"buffers-not-synchronised", &Kinds::kept_otherwise},
-        {kOtherRows, &Kinds::rows_chosen},
-        {"label-offset", &Kinds::labels_from_0},
-        {"duplicates-not-masked", &Kinds::mask_from_0},
-        {"candidates-misordered", &Kinds::misordered},
-        {"local-negatives", &Kinds::own_candidates},
-        {"rows-left-out", &Kinds::left_out},
-        {"temperature-applied-twice", &Kinds::scaled_twice},
-        {"duplicates-not-masked", &Kinds::masks_less},
-        {"duplicates-not-masked", &Kinds::without_mask},
-        {"", &Kinds::of_one_side},
-        {"batch-norm-local", &Kinds::own_norm},
-        {"auxiliary-loss-over-world", &Kinds::terms_of_kinds},
-        {"", &Kinds::terms},
-        {"accumulation-not-scaled", &Kinds::micro_steps_added},
-        {"micro-steps-weighted-alike", &Kinds::own_count_of_micro_steps},
-        {"mean-of-means", &Kinds::own_count},
-        {"local-statistics", &Kinds::own_number},
-        {"average-of-weights-differs", &Kinds::other_average},
-        {"loss-times-world", &Kinds::times_ranks},
-        {"", &Kinds::other_number},
-        {"local-statistics", &Kinds::own_statistic},
-        {"mask-ignored", &Kinds::padding},
-        {"", &Kinds::anything},
+        {"", &Kinds::takes_gradients, "it takes gradients that are each rank's own"},
+        {"stream-not-advanced", &Kinds::draws_again, "each rank draws what it has drawn before"},
+        {kOtherRows, &Kinds::draws_rows, "it chooses rows by the rank: what it makes of the reference's is not seen"},
+        {"same-stream-on-all-ranks", &Kinds::draws_alike,
+         "all ranks draw the same numbers for their rows, and the reference others for each row"},
+        {"stream-keyed-by-rank", &Kinds::draws_apart,
+         "each rank draws from a stream of its own, and none the reference's numbers for its rows"},
+        {"", &Kinds::draws_others, "what is drawn is not what the reference draws for these rows"},
+        {"labelled-replicated-but-differs", &Kinds::is_kept_from_the_start, kKept},
+        {"buffers-not-synchronised", &Kinds::is_kept_otherwise, kKept},
+        {kOtherRows, &Kinds::chooses_rows,
+         "it makes rows that each rank chooses by itself: what it makes of the reference's is not seen"},
+        {"label-offset", &Kinds::has_labels_from_0,
+         "on every rank its labels point at the first rows, as if there were no other rank's before them"},
+        {"duplicates-not-masked", &Kinds::has_mask_from_0,
+         "what it takes away of a row's candidates is not at the row's own places"},
+        {"candidates-misordered", nullptr, nullptr, &Kinds::misordered},
+        {"local-negatives", nullptr, nullptr, &Kinds::own_candidates},
+        {"rows-left-out", &Kinds::leaves_out, "the ranks together take fewer rows than the reference"},
+        {"temperature-applied-twice", nullptr, nullptr, &Kinds::scaled_twice},
+        {"duplicates-not-masked", &Kinds::masks_less, "fewer candidates of a row are masked than in the reference"},
+        {"duplicates-not-masked", &Kinds::lacks_mask, "the reference masks candidates before it, and the run none"},
+        {"", nullptr, nullptr, &Kinds::of_one_side},
+        {"batch-norm-local", &Kinds::is_norm, "its statistics are each rank's own"},
+        {"auxiliary-loss-over-world", nullptr, nullptr, &Kinds::terms_of_kinds},
+        {"", nullptr, nullptr, &Kinds::terms},
+        {"accumulation-not-scaled", &Kinds::adds_micro_steps,
+         "each micro-step's mean is added to the others', and nothing divides their sum"},
+        {"micro-steps-weighted-alike", &Kinds::counts_by_micro_step, "each micro-step divides by a number of its own"},
+        {"mean-of-means", &Kinds::counts_by_rank,
+         "each rank divides by a number of its own, and not by that of all ranks"},
+        {"local-statistics", nullptr, nullptr, &Kinds::own_number},
+        {"average-of-weights-differs", nullptr, nullptr, &Kinds::other_average},
+        {"loss-times-world", &Kinds::is_times_ranks, "the loss is multiplied by the number of ranks"},
+        {"", nullptr, nullptr, &Kinds::other_number},
+        {"local-statistics", &Kinds::is_own_statistic,
+         "what it makes of rows is each rank's own, and not that of all rows"},
+        {"mask-ignored", nullptr, nullptr, &Kinds::padding},
+        {"", nullptr, nullptr, &Kinds::anything},
     };
-    for (const Kind& kind : kKinds)
-      if (const std::string says = (this->*kind.says)(seen); !says.empty()) {
-        const bool other_rows = kind.code == kOtherRows;
-        return {other_rows ? "" : kind.code, fmt::format("They part in {}: {}.", where_of(seen.operation), says),
-                seen.operation.place, other_rows};
-      }
+    for (const Kind& kind : kKinds) {
+      const std::string says = kind.says ? (this->*kind.says)(seen) : (this->*kind.is)(seen) ? kind.text : "";
+      if (says.empty()) continue;
+      const bool other_rows = kind.code == kOtherRows;
+      return {other_rows ? "" : kind.code, fmt::format("They part in {}: {}.", where_of(seen.operation), says),
+              seen.operation.place, other_rows};
+    }
     return {};
   }
 
@@ -166,13 +178,9 @@ class Kinds : public Walk {
     return fmt::format("{} at {}", base_of(operation.name), operation.place);
   }
 
-  /// Nothing where it is not so.
-  static std::string says(bool is, const char* text) { return is ? text : ""; }
-
-  std::string gradients(const Seen& seen) const {
-    return says(std::ranges::any_of(first().makers(seen.i),
-                                    [this](int maker) { return maker != kNone && at(maker).in_backward; }),
-                "it takes gradients that are each rank's own");
+  bool takes_gradients(const Seen& seen) const {
+    return std::ranges::any_of(first().makers(seen.i),
+                               [this](int maker) { return maker != kNone && at(maker).in_backward; });
   }
 
   // Draws.
@@ -196,17 +204,13 @@ class Kinds : public Walk {
     return drawn;
   }
 
-  std::string drawn_before(const Seen& seen) const {
-    return says(draws(seen.operation) && drawn_by_ranks(seen).before, "each rank draws what it has drawn before");
-  }
+  bool draws_again(const Seen& seen) const { return draws(seen.operation) && drawn_by_ranks(seen).before; }
 
   /// Which rows of a data set.
-  std::string rows_drawn(const Seen& seen) const {
-    if (!draws(seen.operation)) return "";
-    const int user = user_of(seen.i);
-    return says(user != kNone && !first().is_of_weights(user) && is_one_of(at(user).name, {"index"}) &&
-                    drawn_by_ranks(seen).apart > 1,
-                "it chooses rows by the rank: what it makes of the reference's is not seen");
+  bool draws_rows(const Seen& seen) const {
+    const int user = draws(seen.operation) ? user_of(seen.i) : kNone;
+    return user != kNone && !first().is_of_weights(user) && is_one_of(at(user).name, {"index"}) &&
+           drawn_by_ranks(seen).apart > 1;
   }
 
   /// A permutation of the rank's own rows is none of the reference's.
@@ -214,20 +218,16 @@ class Kinds : public Walk {
     return draws(operation) && base_of(operation.name) != "randperm";
   }
 
-  std::string drawn_alike(const Seen& seen) const {
-    return says(draws_numbers(seen.operation) && ranks_[kRun] > 1 && drawn_by_ranks(seen).apart == 1,
-                "all ranks draw the same numbers for their rows, and the reference others for each row");
+  bool draws_alike(const Seen& seen) const {
+    return draws_numbers(seen.operation) && ranks_[kRun] > 1 && drawn_by_ranks(seen).apart == 1;
   }
 
-  std::string drawn_apart(const Seen& seen) const {
+  bool draws_apart(const Seen& seen) const {
     const Drawn drawn = drawn_by_ranks(seen);
-    return says(draws_numbers(seen.operation) && ranks_[kRun] > 1 && drawn.apart == drawn.ranks,
-                "each rank draws from a stream of its own, and none the reference's numbers for its rows");
+    return draws_numbers(seen.operation) && ranks_[kRun] > 1 && drawn.apart == drawn.ranks;
   }
 
-  std::string drawn(const Seen& seen) const {
-    return says(draws(seen.operation), "what is drawn is not what the reference draws for these rows");
-  }
+  bool draws_others(const Seen& seen) const { return draws(seen.operation); }
 
   // Rows, and what is kept between steps.
 
@@ -274,11 +274,7 @@ class Kinds : public Walk {
     return false;
   }
 
-  std::string kept_otherwise(const Seen& seen) const {
-    return says(is_kept_otherwise(seen), "it takes a tensor that the program keeps, and that is another on each rank");
-  }
-
-  std::string kept_from_the_start(const Seen& seen) const { return run_[0].drawn.empty() ? kept_otherwise(seen) : ""; }
+  bool is_kept_from_the_start(const Seen& seen) const { return run_[0].drawn.empty() && is_kept_otherwise(seen); }
 
   /// Do they hold rows of one shape?
   static bool are_as_long(const Projection& a, const Projection& b) {
@@ -287,10 +283,10 @@ class Kinds : public Walk {
   }
 
   /// Data before any weight, of which a rank has others than the reference's.
-  std::string rows_chosen(const Seen& seen) const {
+  bool chooses_rows(const Seen& seen) const {
     const bool of_data =
         everywhere(seen.met, [](const Pass& pass, int i) { return !pass.is_of_weights(i) && !pass.is_constant(i); });
-    if (!of_data || seen.in.empty() || seen.any([](const Relation& in) { return in.fits() && !in.same; })) return "";
+    if (!of_data || seen.in.empty() || seen.any([](const Relation& in) { return in.fits() && !in.same; })) return false;
     Views views;
     for (std::size_t p = 0; p < passes_[kReference].size(); ++p)
       views.push_back(element(of_pass(seen.met, kReference, p).out, 0));
@@ -300,13 +296,12 @@ class Kinds : public Walk {
     bool others = false;  // are most of a rank's none of the reference's?
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       const std::vector<double>& rows = of_pass(seen.met, kRun, p).out[0].rows;
-      if (!are_as_long(of_pass(seen.met, kRun, p).out[0], *views[0])) return "";
+      if (!are_as_long(of_pass(seen.met, kRun, p).out[0], *views[0])) return false;
       here.insert(here.end(), rows.begin(), rows.end());
       others = others || 2 * std::ranges::count_if(rows, again) < std::ssize(rows);
     }
     std::ranges::sort(here);
-    return says(others && here.size() == there.size() && std::ranges::adjacent_find(here) == here.end(),
-                "it makes rows that each rank chooses by itself: what it makes of the reference's is not seen");
+    return others && here.size() == there.size() && std::ranges::adjacent_find(here) == here.end();
   }
 
   // Scores of rows and candidates.
@@ -364,14 +359,8 @@ class Kinds : public Walk {
     return mask;
   }
 
-  std::string labels_from_0(const Seen& seen) const {
-    return says(from_0(seen) == false,
-                "on every rank its labels point at the first rows, as if there were no other rank's before them");
-  }
-
-  std::string mask_from_0(const Seen& seen) const {
-    return says(from_0(seen) == true, "what it takes away of a row's candidates is not at the row's own places");
-  }
+  bool has_labels_from_0(const Seen& seen) const { return from_0(seen) == false; }
+  bool has_mask_from_0(const Seen& seen) const { return from_0(seen) == true; }
 
   std::string misordered(const Seen& seen) const {
     const bool takes_places = is_one_of(
@@ -380,8 +369,9 @@ class Kinds : public Walk {
       return "it takes candidates in another order, at places of the reference's";
     const auto in_other_order = [](const Relation& in) { return in.other_order && !in.same; };
     const bool of_all = seen.in.size() > 1 && std::ranges::all_of(seen.in, in_other_order) && picks_alike(seen.i);
-    return says(of_all || (seen.of_rows && seen.any(in_other_order)),
-                "its rows are compared with candidates in another order than the reference's");
+    return of_all || (seen.of_rows && seen.any(in_other_order))
+               ? "its rows are compared with candidates in another order than the reference's"
+               : "";
   }
 
   /// Does anything that it leads to take what lies at places of the program's own, which are the reference's?
@@ -408,10 +398,7 @@ class Kinds : public Walk {
     return fmt::format("a row meets the {} of its own rank alone, of {}", part.shape[1], whole.shape[1]);
   }
 
-  std::string left_out(const Seen& seen) const {
-    return says(std::ranges::any_of(seen.met.out, &Relation::fewer),
-                "the ranks together take fewer rows than the reference");
-  }
+  bool leaves_out(const Seen& seen) const { return std::ranges::any_of(seen.met.out, &Relation::fewer); }
 
   std::string scaled_twice(const Seen& seen) const {
     const auto is_softmax = [this](int i) { return is_one_of(at(i).name, {"_log_softmax", "_softmax", "logsumexp"}); };
@@ -436,9 +423,9 @@ class Kinds : public Walk {
     });
   }
 
-  std::string masks_less(const Seen& seen) const {
+  bool masks_less(const Seen& seen) const {
     const bool takes = everywhere(seen.met, [](const Pass& pass, int i) { return pass.has(i, 0); });
-    if (!takes || !masks(seen.operation) || !is_of_scores(seen.met)) return "";
+    if (!takes || !masks(seen.operation) || !is_of_scores(seen.met)) return false;
     const std::size_t mask = is_one_of(seen.operation.name, {"where"}) ? 0 : 1;
     BySide<double> sums = {};
     for (const Side side : kSides)
@@ -447,11 +434,10 @@ class Kinds : public Walk {
         const bool is_mask =
             own.name.starts_with("bitwise") || own.name.starts_with("logical") || !own.in[0].rows.empty();
         const Projection& of = !is_mask && own.in.size() > mask ? own.in[mask] : own.out[0];
-        if (of.shape != own.out[0].shape || of.rows.empty()) return "";
+        if (of.shape != own.out[0].shape || of.rows.empty()) return false;
         sums[side] = std::accumulate(of.rows.begin(), of.rows.end(), sums[side]);
       }
-    return says(sums[kRun] < sums[kReference] && !are_close(sums[kRun], sums[kReference], sums[kReference]),
-                "fewer candidates of a row are masked than in the reference");
+    return sums[kRun] < sums[kReference] && !are_close(sums[kRun], sums[kReference], sums[kReference]);
   }
 
   // What one side alone does.
@@ -469,12 +455,10 @@ class Kinds : public Walk {
     return std::nullopt;
   }
 
-  std::string without_mask(const Seen& seen) const {
+  bool lacks_mask(const Seen& seen) const {
     const auto alone = alone_before(seen);
-    if (!alone || alone->first != kReference || !masks(at(alone->second))) return "";
-    return says(
-        met_.contains(alone->second) ? is_of_scores(met_.at(alone->second)) : is_square(at(alone->second).out[0]),
-        "the reference masks candidates before it, and the run none");
+    if (!alone || alone->first != kReference || !masks(at(alone->second))) return false;
+    return met_.contains(alone->second) ? is_of_scores(met_.at(alone->second)) : is_square(at(alone->second).out[0]);
   }
 
   static bool is_square(const Projection& of) { return of.shape.size() == 2 && of.shape[1] >= of.shape[0]; }
@@ -489,10 +473,9 @@ class Kinds : public Walk {
 
   // What is made of rows, and of shares of sums.
 
-  std::string own_norm(const Seen& seen) const {
-    return says(is_one_of(seen.operation.name,
-                          {"native_batch_norm", "batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"}),
-                "its statistics are each rank's own");
+  bool is_norm(const Seen& seen) const {
+    return is_one_of(seen.operation.name,
+                     {"native_batch_norm", "batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"});
   }
 
   bool adds_parts(const Seen& seen) const {
@@ -564,31 +547,29 @@ class Kinds : public Walk {
     return {};
   }
 
-  std::string own_count_of_micro_steps(const Seen& seen) const {
+  bool counts_by_micro_step(const Seen& seen) const {
     const std::vector<double> counts = own_counts(seen);
     for (std::size_t p = 1; p < counts.size(); ++p)
-      if (p % micro_steps() != 0 && counts[p] != counts[p - 1]) return "each micro-step divides by a number of its own";
-    return "";
+      if (p % micro_steps() != 0 && counts[p] != counts[p - 1]) return true;
+    return false;
   }
 
   /// Nothing divides what micro-steps make, in the loss or in what comes after the backward passes.
-  std::string micro_steps_added(const Seen& seen) const {
-    if (micro_steps() == 1 || own_count_of_micro_steps(seen).empty()) return "";
+  bool adds_micro_steps(const Seen& seen) const {
+    if (micro_steps() == 1 || !counts_by_micro_step(seen)) return false;
     const auto steps = static_cast<double>(micro_steps());
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       const Pass& pass = passes_[kRun][p];
       const std::vector<Operation>& all = pass.flow->of->all;
-      if (pass.at(pass.root).in[0].whole != of_pass(seen.met, kRun, p).out[0].whole) return "";
+      if (pass.at(pass.root).in[0].whole != of_pass(seen.met, kRun, p).out[0].whole) return false;
       for (auto after = all.begin() + pass.flow->roots.back(); after != all.end(); ++after)
         for (const double number : after->numbers)
-          if (are_close(number, steps, steps) || are_close(number * steps, 1, 1)) return "";
+          if (are_close(number, steps, steps) || are_close(number * steps, 1, 1)) return false;
     }
-    return "each micro-step's mean is added to the others', and nothing divides their sum";
+    return true;
   }
 
-  std::string own_count(const Seen& seen) const {
-    return says(!own_counts(seen).empty(), "each rank divides by a number of its own, and not by that of all ranks");
-  }
+  bool counts_by_rank(const Seen& seen) const { return !own_counts(seen).empty(); }
 
   /// A number that the program has read from a tensor of rows.
   std::string own_number(const Seen& seen) const {
@@ -647,14 +628,13 @@ class Kinds : public Walk {
   }
 
   /// The loss, whose mean over ranks is the reference's before it.
-  std::string times_ranks(const Seen& seen) const {
+  bool is_times_ranks(const Seen& seen) const {
     const auto is_linear = [&](int i) {
       return moves(at(i)) || is_one_of(at(i).name, {"mul", "mul_", "div", "neg", "mean"});
     };
-    return says(takes_other_number(seen) && is_one_of(seen.operation.name, {"mul", "mul_"}) && seen.in[0].mean &&
-                    !seen.in[0].sum && seen.operation.numbers[0] == ranks_[kReference] &&
-                    seen.own.numbers[0] == ranks_[kRun] && std::ranges::all_of(led_to(seen.i), is_linear),
-                "the loss is multiplied by the number of ranks");
+    return takes_other_number(seen) && is_one_of(seen.operation.name, {"mul", "mul_"}) && seen.in[0].mean &&
+           !seen.in[0].sum && seen.operation.numbers[0] == ranks_[kReference] &&
+           seen.own.numbers[0] == ranks_[kRun] && std::ranges::all_of(led_to(seen.i), is_linear);
   }
 
   /// Weights, of which what is kept takes a share, and what is trained the rest.
@@ -681,17 +661,16 @@ class Kinds : public Walk {
                : "";
   }
 
-  std::string own_statistic(const Seen& seen) const {
+  bool is_own_statistic(const Seen& seen) const {
     const bool of_many = is_one_of(seen.operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin",
                                                          "max", "min", "mean", "logsumexp", "cumsum", "sort", "topk",
                                                          "quantile", "argsort", "_softmax", "_log_softmax"});
     const bool is_linear = is_one_of(seen.operation.name, {"add", "sub", "mul"});
     const auto counts_from_0 = [](const Relation& in) { return in.place && !in.rows; };
     const auto parts = std::ranges::count_if(seen.in, &Relation::is_part);
-    return says((seen.of_rows && (seen.of_parts || of_many || seen.any(counts_from_0))) ||
-                    (seen.of_parts &&
-                     (seen.in.size() == 1 || !is_linear || (parts > 1 && is_one_of(seen.operation.name, {"mul"})))),
-                "what it makes of rows is each rank's own, and not that of all rows");
+    return (seen.of_rows && (seen.of_parts || of_many || seen.any(counts_from_0))) ||
+           (seen.of_parts &&
+            (seen.in.size() == 1 || !is_linear || (parts > 1 && is_one_of(seen.operation.name, {"mul"}))));
   }
 
   std::string padding(const Seen& seen) const {

@@ -36,31 +36,28 @@ RankFile read_rank(const PlannedRun& run, const std::string& run_dir, int rank,
                    const RankResultReader& read) {
   RankFile file;
   const std::string path = fmt::format("{}/rank-{}.result.json", run_dir, rank);
+  const auto fails = [&](FailureKind kind, std::string message) {
+    file.failure = failure_of(run, kind, rank, std::move(message));
+  };
   try {
     file.result = read(path);
   } catch (const std::runtime_error& error) {
-    const bool there = std::filesystem::exists(path);
-    file.failure =
-        failure_of(run, there ? FailureKind::unreadable : FailureKind::lost, rank,
-                   there ? error.what() : "rank " + std::to_string(rank) + " left no result: " + path);
+    if (std::filesystem::exists(path)) fails(FailureKind::unreadable, error.what());
+    else fails(FailureKind::lost, fmt::format("rank {} left no result: {}", rank, path));
     return file;
   }
   const RankResult& result = file.result;
   const int world = run.config.layout.world_size;
   if (result.rank != rank || result.world_size != world) {
-    file.failure = failure_of(run, FailureKind::unreadable, rank,
-                              fmt::format("{} is of rank {} of {}, where rank {} of {} was expected", path,
-                                          result.rank, result.world_size, rank, world));
+    fails(FailureKind::unreadable, fmt::format("{} is of rank {} of {}, where rank {} of {} was expected", path,
+                                               result.rank, result.world_size, rank, world));
   } else if (!result.config_hash.empty() && !run.hash.empty() && result.config_hash != run.hash) {
-    file.failure =
-        failure_of(run, FailureKind::unreadable, rank,
-                   fmt::format("{} is of another run: its config hash is {}, where {} was expected", path,
-                               result.config_hash, run.hash));
+    fails(FailureKind::unreadable, fmt::format("{} is of another run: its config hash is {}, where {} was expected", path,
+                                               result.config_hash, run.hash));
   } else if (result.status == "failed" || result.status == "interrupted") {
-    file.failure = failure_of(run, result.status == "failed" ? FailureKind::threw : FailureKind::interrupted, rank, result.error);
+    fails(result.status == "failed" ? FailureKind::threw : FailureKind::interrupted, result.error);
   } else if (result.status != "finished") {
-    file.failure =
-        failure_of(run, FailureKind::unreadable, rank, fmt::format("{}: unknown status \"{}\"", path, result.status));
+    fails(FailureKind::unreadable, fmt::format("{}: unknown status \"{}\"", path, result.status));
   }
   if (file.failure) {
     file.failure->step = result.steps_done;
