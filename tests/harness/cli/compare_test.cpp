@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <functional>
 #include <sstream>
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <sstream>
 
 #include "harness/answer/questions/detection.h"
 #include "harness/answer/questions/question_judge.h"

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <random>
 
 #include "harness/answer/results/words.h"
