@@ -665,9 +665,9 @@ Status status_of(const Results& results) {
   }
   if (summary.exit_code == 7) return {"×", "fail", "Not judged", "lockstep or this machine failed."};
   if (summary.exit_code == 130) return {"×", "fail", "Interrupted", "Run the same command again to resume."};
-  if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
   if (summary.margin_refused && !summary.margin_text.empty())
     return {"×", "bad", "Margin refused", summary.margin_text};
+  if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
   // For such a question rates decide, and the sentence says which fall short.
   if (results.detection && summary.exit_code == 0) return {"✓", "ok", "As expected", "All rates meet their limits."};
   if (results.detection && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};

@@ -411,7 +411,7 @@ class TrainerCheck {
     clear_line();
     if (starter_ && !starter_->refused.empty() && starter_->refused != refused_) {
       refused_ = starter_->refused;
-      console_.err << clean_line(fmt::format("  every process is started anew, which takes longer: {}", refused_))
+      console_.news() << clean_line(fmt::format("  every process is started anew, which takes longer: {}", refused_))
                    << "\n";
     }
     if (report.interrupted) interrupted_ = true;
@@ -439,11 +439,11 @@ class TrainerCheck {
   // Progress, on standard error.
 
   void say_line(const std::string& text) {
-    if (console_.err_terminal) console_.err << "\r\x1b[K" << text << std::flush;
+    if (console_.err_terminal) console_.news() << "\r\x1b[K" << text << std::flush;
     painted_ = true;
   }
   void clear_line() {
-    if (console_.err_terminal && painted_) console_.err << "\r\x1b[K" << std::flush;
+    if (console_.err_terminal && painted_) console_.news() << "\r\x1b[K" << std::flush;
     painted_ = false;
   }
   void show(const RunEvent& event) {
@@ -456,7 +456,7 @@ class TrainerCheck {
     clear_line();
     if (event.run == kReference) say_disk(event.steps);
     const RecordedRank recorded = read_recorded_rank(folder(event.run), 0);
-    console_.err << fmt::format("{}: {}, {:.1f} s, {:.3g} MB a rank\n", event.run, counted(recorded.steps, "step"),
+    console_.news() << fmt::format("{}: {}, {:.1f} s, {:.3g} MB a rank\n", event.run, counted(recorded.steps, "step"),
                                 event.seconds, static_cast<double>(recorded.bytes) / 1e6);
   }
 
@@ -475,7 +475,7 @@ class TrainerCheck {
     const double of_rank = std::min(static_cast<double>(kMostBytes),
                                     bytes / static_cast<double>(kept_of(steps)) * static_cast<double>(kept_of(1 + last_step())));
     clear_line();
-    console_.err << fmt::format("values of {}: about {:.3g} MB a rank, {:.3g} MB on disk in all\n",
+    console_.news() << fmt::format("values of {}: about {:.3g} MB a rank, {:.3g} MB on disk in all\n",
                                 counted(kept_of(1 + last_step()), "step"), of_rank / 1e6,
                                 of_rank / 1e6 * 2 * (reference_.ranks + run_.ranks));
   }

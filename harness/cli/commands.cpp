@@ -120,7 +120,8 @@ static int run_detached(const std::string& out_dir, Session session, const Conso
   console.out << std::flush;
   console.err << std::flush;
   const Session noted = detach(out_dir, std::move(session), [&] {
-    const Console plain{console.out, console.err};
+    Console plain{console.out, console.err};
+    plain.quiet = console.quiet;
     const int code = guarded([&] { return work(plain); }, plain);
     plain.out << std::flush;
     plain.err << std::flush;
@@ -136,6 +137,17 @@ void print_plan(const PreparedSuite& prepared, bool json, const Console& console
   console.out << (json ? clean_json(suite_plan_json(prepared)) : clean_text(suite_plan_text(prepared)));
 }
 
+void print_plan(const Prepared& prepared, const MatrixSelection& selection, bool json, const Console& console) {
+  console.out << (json ? clean_json(plan_json(prepared.plan, selection.jobs))
+                       : clean_text(plan_text(prepared.plan, selection.jobs) + command_notes(prepared)));
+}
+
+/// kExitNothing, with the cells that there are.
+int say_nothing_selected(const Prepared& prepared, const MatrixSelection& selection, const Console& console) {
+  console.err << clean_text(nothing_selected_text(prepared, selection));
+  return kExitNothing;
+}
+
 }  // namespace
 
 static int plan_suite_command(const std::string& text, const PlanOptions& options, const Console& console) {
@@ -147,7 +159,7 @@ static int plan_suite_command(const std::string& text, const PlanOptions& option
 namespace {
 
 int run_and_report(PreparedSuite& prepared, const RunOptions& options, const Console& console) {
-  console.err << clean_text(suite_plan_text(prepared)) << std::flush;
+  console.news() << clean_text(suite_plan_text(prepared)) << std::flush;
   const StopSignals signals;
   const SuiteOutcome outcome =
       run_suite(prepared, options.selection, options.fresh, console, StopSignals::requested());
@@ -206,12 +218,11 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   LaunchOptions options;
   options.rank_program = prepared.rank_program;
   options.out_dir = prepared.out_dir;
-  const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
   if (trains_command(prepared.plan.matrix)) {
-    options.make_launcher = command_launcher_maker(choice);
+    options.make_launcher = command_launcher_maker(prepared.launcher);
   } else {
     options.program_hash = prepared.identity.build;
-    options.make_launcher = launcher_maker(choice, prepared.rank_program, prepared.out_dir);
+    options.make_launcher = launcher_maker(prepared.launcher, prepared.rank_program, prepared.out_dir);
   }
   // A job's processors are not this node's.
   options.jobs = jobs == 0 && !batch_job(current_environment()).empty() ? room_for_ranks() : jobs;
@@ -262,7 +273,7 @@ Judgement judgement(const Prepared& prepared, const LaunchReport& launched, cons
   const Judged judged(prepared, options.selection);
   const bool whole = launched.failures.empty();
   if (std::optional<Results> standing = whole ? judged.standing() : std::nullopt) {
-    console.err << "nothing has changed since these results were judged\n";
+    console.news() << "nothing has changed since these results were judged\n";
     return {*std::move(standing), {}};
   }
   Judgement made{judge_matrix(prepared.plan, judge_options(prepared, launched, options)), {}};
@@ -299,7 +310,7 @@ InterimSteps interim_steps(const RunOptions& options, const Console& console, do
     judge.outcomes_only = true;
     return judge_matrix(prepared.plan, judge);
   };
-  steps.say = [&console](const std::string& line) { console.err << clean_text(line) << "\n" << std::flush; };
+  steps.say = [&console](const std::string& line) { console.news() << clean_text(line) << "\n" << std::flush; };
   steps.clock = monotonic_s;
   return steps;
 }
@@ -328,11 +339,11 @@ Session session_of(const Prepared& prepared, const RunOptions& options) {
 /// From a plan to the reports and the exit status.
 int run_prepared(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
   std::vector<ConfigProblem> lacking;
-  for (const std::string& words : lacking_here(prepared.plan)) lacking.push_back({prepared.plan.matrix.file, 0, 0, words, ""});
+  for (const std::string& words : lacking_here(prepared)) lacking.push_back({prepared.plan.matrix.file, 0, 0, words, ""});
   if (!lacking.empty()) throw ConfigError(std::move(lacking));
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) remove_done(prepared, folder);
-  console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
+  console.news() << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
   return in_foreground(prepared.out_dir, session_of(prepared, options), [&] {
     const LaunchReport launched = launch_interim_analyses(prepared, interim_steps(options, console, command_started));
     if (launched.interrupted) {
@@ -351,7 +362,7 @@ void make_out(const Prepared& prepared) { const OutFolder folder(prepared.out_di
 /// The same for arrays: what was done before is removed here, and not by each of their tasks.
 void begin_out(Prepared& prepared, const RunOptions& options) {
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
-  const bool arrays = array_wish(launcher_choice(prepared.plan.matrix.launcher).words).wanted;
+  const bool arrays = array_wish(prepared.launcher.words).wanted;
   if (arrays && options.fresh) remove_done(prepared, folder);
 }
 
@@ -383,7 +394,7 @@ void submit_arrays(const Prepared& prepared, const std::string& command, const s
 }
 
 /// As a job that is in no allocation yet.
-int run_as_job(Prepared& prepared, const RunOptions& options, const LauncherChoice& choice, const Console& console) {
+int run_as_job(Prepared& prepared, const RunOptions& options, const Console& console) {
   begin_out(prepared, options);
   const std::string out = std::filesystem::absolute(prepared.out_dir).string();
   MatrixSelection inside = options.selection;
@@ -391,7 +402,7 @@ int run_as_job(Prepared& prepared, const RunOptions& options, const LauncherChoi
   inside.out = out;
   // "lockstep" of the command is the program that this process is.
   std::string command = shell_quoted(program_path()) + command_text(inside).substr(std::string("lockstep").size());
-  const ArrayWish wish = array_wish(choice.words);
+  const ArrayWish wish = array_wish(prepared.launcher.words);
   Session session = session_of(prepared, options);
   if (!wish.wanted && options.fresh) command += " --fresh";
   const std::string gathers = command + (options.json ? " --json" : "");
@@ -417,22 +428,16 @@ int run_command(const RunOptions& options, const Console& console, double comman
   const std::string text = read_config_text(options.selection.config);
   if (names_a_suite(text)) return run_suite_command(text, options, console);
   Prepared prepared = prepare(options.selection, text);
-  if (prepared.nothing_selected()) {
-    console.err << clean_text(nothing_selected_text(prepared, options.selection));
-    return kExitNothing;
-  }
-  const int jobs = options.selection.jobs;
+  if (prepared.nothing_selected()) return say_nothing_selected(prepared, options.selection, console);
   if (options.dry_run) {
-    console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))
-                                 : clean_text(plan_text(prepared.plan, jobs) + command_notes(prepared)));
+    print_plan(prepared, options.selection, options.json, console);
     return kExitAsExpected;
   }
   require_surroundings();
-  const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
-  require_transports(prepared.plan, prepared.rank_program, options.fresh, choice.kind == LauncherChoice::Kind::local);
+  require_transports(prepared.plan, prepared.rank_program, options.fresh, prepared.launcher.kind == LauncherChoice::Kind::local);
   if (!options.part.empty()) return run_part(prepared, options, console, command_started);
-  if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
-    return run_as_job(prepared, options, choice, console);
+  if (prepared.launcher.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
+    return run_as_job(prepared, options, console);
   if (options.detach) return run_matrix_detached(prepared, options, console, command_started);
   return run_prepared(prepared, options, console, command_started);
 }
@@ -441,10 +446,7 @@ int plan_command(const PlanOptions& options, const Console& console) {
   const std::string text = read_config_text(options.selection.config);
   if (names_a_suite(text)) return plan_suite_command(text, options, console);
   const Prepared prepared = prepare(options.selection, text);
-  if (prepared.nothing_selected()) {
-    console.err << clean_text(nothing_selected_text(prepared, options.selection));
-    return kExitNothing;
-  }
+  if (prepared.nothing_selected()) return say_nothing_selected(prepared, options.selection, console);
   if (options.prepare) {
     const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
     for (const PlannedRun& run : prepared.plan.runs) {
@@ -454,10 +456,8 @@ int plan_command(const PlanOptions& options, const Console& console) {
       console.err << clean_line(dir) << "\n";
     }
   }
-  const int jobs = options.selection.jobs;
-  console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))
-                               : clean_text(plan_text(prepared.plan, jobs) + command_notes(prepared)));
-  const std::vector<std::string> lacking = lacking_here(prepared.plan);
+  print_plan(prepared, options.selection, options.json, console);
+  const std::vector<std::string> lacking = lacking_here(prepared);
   for (const std::string& line : lacking) console.err << clean_text(line) << "\n";
   return lacking.empty() ? kExitAsExpected : kExitUsage;
 }

@@ -314,11 +314,8 @@ int explain_command(const ExplainOptions& options, const Console& console) {
   for (const ExplainTopic& topic : kTopics) known.push_back(topic.name);
   for (const CausePage& page : cause_pages()) known.push_back(page.code);
   // A hundred names in an error help nobody: only the nearest is said.
-  const std::string_view near = nearest(options.code, known);
-  ConfigProblem problem;
-  problem.message = fmt::format("explain: there is no cause, topic, verdict or outcome '{}'; lockstep explain lists all", options.code);
-  problem.suggestion = std::string(near);
-  throw ConfigError(std::vector{problem});
+  throw unknown_word("explain", fmt::format("there is no cause, topic, verdict or outcome '{}'; lockstep explain lists all", options.code),
+                     options.code, known);
 }
 
 }  // namespace lockstep

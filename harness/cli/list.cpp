@@ -105,10 +105,8 @@ std::string config_path(const std::string& name) {
   if (stem.find('.') != std::string::npos || fs::exists(name, error)) return name;
   std::vector<std::string> stems;
   for (const ListedEntry& entry : configs_in(folder)) stems.push_back(fs::path(entry.name).stem().string());
-  ConfigProblem problem;
-  problem.message = fmt::format("there is no file and no config '{}'; lockstep list configs lists them", name);
-  problem.suggestion = nearest(stem, std::vector<std::string_view>(stems.begin(), stems.end()));
-  throw ConfigError(std::vector<ConfigProblem>{problem});
+  throw unknown_word("", fmt::format("there is no file and no config '{}'; lockstep list configs lists them", name), stem,
+                     {stems.begin(), stems.end()});
 }
 
 std::string list_text(const std::vector<ListedKind>& kinds) {

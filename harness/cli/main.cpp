@@ -11,9 +11,10 @@
 namespace lockstep {
 namespace {
 
-int call(const CommandOptions& command, const Console& console, double started) {
+int call(const CommandOptions& command, Console console, double started) {
+  std::visit([&](const auto& options) { if constexpr (requires { options.quiet; }) console.quiet = options.quiet; }, command);
   struct Caller {
-    const Console& console;
+    Console console;
     double started;
     int operator()(RunOptions o) const {
       o.selection.config = config_path(o.selection.config);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <sstream>
 #include <tuple>
 
@@ -40,14 +39,15 @@ std::vector<std::string> split_lists(const std::vector<std::string>& lists) {
   return words;
 }
 
+ConfigError unknown_word(const std::string& option, const std::string& message, std::string_view word,
+                         const std::vector<std::string_view>& known) {
+  return ConfigError(std::vector<ConfigProblem>{{option, 0, 0, message, std::string(nearest(word, known))}});
+}
+
 void require_known(std::string_view word, const std::vector<std::string_view>& known,
                    const std::string& option, const std::string& what) {
-  if (std::find(known.begin(), known.end(), word) != known.end()) return;
-  ConfigProblem problem;
-  problem.file = option;
-  problem.message = fmt::format("unknown {} '{}'; known are {}", what, word, fmt::join(known, ", "));
-  problem.suggestion = nearest(word, known);
-  throw ConfigError(std::vector<ConfigProblem>{problem});
+  if (std::ranges::find(known, word) != known.end()) return;
+  throw unknown_word(option, fmt::format("unknown {} '{}'; known are {}", what, word, fmt::join(known, ", ")), word, known);
 }
 
 namespace {
@@ -88,6 +88,34 @@ const CLI::Validator& finite() {
   return validator;
 }
 
+constexpr double kAnyMany = 1e9;
+
+/// A number in a range, or the word; errors name it in words.
+CLI::Validator between(double least, double most, bool whole = true, const std::string& word = "") {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        const bool digits = text.find_first_not_of("0123456789") == std::string::npos;
+        if (!word.empty() && text == word) return std::string();
+        if ((digits || !whole) && parse_double(text, value) && value >= least && value <= most) return std::string();
+        const std::string range = most == kAnyMany ? fmt::format("of at least {}", least) : fmt::format("from {} to {}", least, most);
+        return fmt::format("must be {}a {} {}, not {}", word.empty() ? "" : word + " or ", whole ? "whole number" : "number", range, in_quotes(text));
+      },
+      "", "range");
+}
+CLI::Validator at_least_one(double most = kAnyMany) { return between(1, most); }
+
+CLI::Validator one_of(std::vector<std::string_view> words) {
+  return CLI::Validator(
+      [words](std::string& text) {
+        if (std::ranges::find(words, text) != words.end()) return std::string();
+        const std::string_view near = nearest(text, words);
+        return fmt::format("must be {}, not {}{}", join_words(words, "or"), in_quotes(text),
+                           near.empty() ? "" : fmt::format("; did you mean {}?", near));
+      },
+      "", "word");
+}
+
 /// Whole numbers from 0 on, with commas between them.
 const CLI::Validator& step_list() {
   static const CLI::Validator validator(
@@ -123,10 +151,14 @@ void add_selection(CLI::App* command, MatrixSelection& selection) {
   last_wins(command->add_option("--jobs", selection.jobs,
                                 "how many processes run at once (default: number of cores)"))
       ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+      ->check(at_least_one(4096));
   last_wins(command->add_option("--launcher", selection.launcher,
                                 "launcher of real ranks: local, slurm, torchrun, openmpi, mpich, srun, or external:COMMAND"))
       ->type_name("WHO");
+}
+
+void add_quiet(CLI::App* command, bool& quiet) {
+  command->add_flag("-q,--quiet", quiet, "no progress: what is found, and what is wrong");
 }
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
@@ -134,6 +166,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   add_selection(command, options.selection);
   command->add_flag("--fresh", options.fresh, "run everything selected again instead of reusing finished runs");
   command->add_flag("--dry-run", options.dry_run, "show what would run, and stop");
+  add_quiet(command, options.quiet);
   command->add_flag("--json", options.json, "results.json on stdout instead of the table");
   command->add_flag("--detach", options.detach, "return at once; `lockstep status OUT` and `lockstep wait OUT` follow it");
   last_wins(command->add_option("--part", options.part, "set by --launcher 'slurm --array' for each of its tasks"))->type_name("A.T");
@@ -163,7 +196,7 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
       ->type_name("DIR");
   last_wins(command->add_option("--steps", options.steps, "compare only the first N steps"))
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
+      ->check(at_least_one());
   last_wins(
       command->add_option("--rule", options.rule,
                           "bits: traces (default); tost: equivalence of outcomes, paired by seed"))
@@ -256,12 +289,13 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   command->add_flag("--no-dropout", options.no_dropout, "without dropout");
   last_wins(command->add_option("--level", options.level, "how much of each tensor is kept: hash, stats or full"))
       ->type_name("LEVEL")
-      ->check(CLI::IsMember({"hash", "stats", "full"}));
+      ->check(one_of({"hash", "stats", "full"}));
   last_wins(command->add_option("--snapshots", options.snapshots, "steps that keep all values: 0,1,10, or none, or auto (as far as 64 MB a rank reach)"))
       ->type_name("LIST")
       ->check(step_list());
-  last_wins(command->add_option("--every", options.every, "record every N-th step"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  last_wins(command->add_option("--every", options.every, "record every N-th step"))->type_name("N")->check(at_least_one());
   add_outputs(command, options.outputs);
+  add_quiet(command, options.quiet);
   command->add_flag("--overwrite", options.overwrite, "remove the traces of an earlier run from the folder first");
   command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node 8 train.py")->required();
   command->positionals_at_end();
@@ -271,19 +305,19 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* command = app.add_subcommand("check", "does your PyTorch trainer train the same on several ranks as on one? starts what is needed");
   last_wins(command->add_option("--ranks", options.ranks, "of the run, or of reference and run: 4 or 1,4 (default: 1 and the machine's cores or GPUs, at most 4)"))->type_name("LIST");
-  last_wins(command->add_option("--rows", options.rows, "rows of a step, over all ranks; {batch} is each rank's (default 24)"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  last_wins(command->add_option("--rows", options.rows, "rows of a step, over all ranks; {batch} is each rank's (default 24)"))->type_name("N")->check(at_least_one());
   last_wins(command->add_option("--steps", options.steps, "how many steps are judged, or which: 0,1,50 (default 8)"))->type_name("N|LIST")->check(step_list());
-  last_wins(command->add_option("--accumulate", options.accumulate, "micro-steps of the run: {accumulate}"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{100000}));
+  last_wins(command->add_option("--accumulate", options.accumulate, "micro-steps of the run: {accumulate}"))->type_name("N")->check(at_least_one(100'000));
   last_wins(command->add_option("--seed", options.seed, "{seed}"))->type_name("N");
   last_wins(command->add_option("--reference", options.reference, "what starts the reference, for a shell"))->type_name("CMD");
   last_wins(command->add_option("--run", options.run, "what starts the run, for a shell"))->type_name("CMD");
   command->add_flag("--same-layout", options.same_layout, "twice the same layout");
   last_wins(command->add_option("--vary", options.vary, "accumulate: the same ranks, with more micro-steps"))->type_name("WHAT");
-  command->add_option("--resumed", options.resumed, "does a run that is stopped before step K (default: half) and resumed train as one that is not?")->type_name("K")->expected(0, 1)->default_str("half")->check(CLI::IsMember({"half"}) | CLI::Range(int64_t{1}, int64_t{1000000000}));
+  command->add_option("--resumed", options.resumed, "does a run that is stopped before step K (default: half) and resumed train as one that is not?")->type_name("K")->expected(0, 1)->default_str("half")->check(between(1, kAnyMany, true, "half"));
   last_wins(command->add_option("--resume-with", options.resume_with, "with --resumed: what resumes, for a shell (default: the same command)"))->type_name("CMD");
   repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
   last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
-  last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(CLI::Range(1.0, 86400.0));
+  last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(between(1, 86'400, false));
   command
       ->add_option("--nodes", options.nodes,
                    "started on each node: {ranks} are a node's. Which one this is says the job, or 0/2")
@@ -291,6 +325,7 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
       ->expected(0, 1)
       ->default_str("job");
   command->add_flag("--as-written", options.as_written, "start every process as the command does, not from one that has imported its modules");
+  add_quiet(command, options.quiet);
   command->add_flag("--fresh", options.fresh, "run again what is there");
   add_outputs(command, options.outputs);
   command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node {ranks} train.py --batch {batch}");
@@ -339,17 +374,16 @@ std::vector<std::string_view> options_of(const CLI::App& command) {
   return names;
 }
 
-/// What is wrong with the command's or an option's name, in our words: CLI11 says no more than that it is none. Empty if
-/// they are known.
-std::string name_problem(const CLI::App& app, const std::vector<std::string>& words) {
+/// What is wrong with the line, in our words: CLI11 says of a name no more than that it is none.
+std::string problem_of(const CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (words.empty()) return "lockstep: no command; known are " + CLI::detail::join(names, ", ") + "\n";
-  if (words.front().starts_with("-")) return "";
+  if (words.front().starts_with("-")) return fmt::format("lockstep: {}; lockstep --help lists commands\n", error.what());
   try {
     require_known(words.front(), {names.begin(), names.end()}, "lockstep", "command");
-  } catch (const ConfigError& error) {
-    return error.problems().front().text() + "\n";
+  } catch (const ConfigError& unknown) {
+    return unknown.problems().front().text() + "\n";
   }
   const std::vector<std::string_view> known = options_of(*app.get_subcommand(words.front()));
   for (const std::string& word : words) {
@@ -360,7 +394,7 @@ std::string name_problem(const CLI::App& app, const std::vector<std::string>& wo
     return fmt::format("lockstep {0}: unknown option {1}{2}; lockstep {0} --help lists all\n", words.front(), name,
                        near.empty() ? "" : fmt::format("; did you mean --{}?", near));
   }
-  return "";
+  return fmt::format("lockstep {0}: {1}; lockstep {0} --help lists all\n", words.front(), error.what());
 }
 
 /// For `eval "$(lockstep completion bash)"`, which zsh reads as well.
@@ -412,8 +446,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
     std::ostringstream out, err;
     const int code = app.exit(error, out, err);
     if (code == 0) return {std::nullopt, 0, out.str(), ""};
-    const std::string problem = name_problem(app, words);
-    return {std::nullopt, kExitUsage, "", problem.empty() ? "lockstep: " + err.str() : problem};
+    return {std::nullopt, kExitUsage, "", problem_of(app, words, error)};
   }
   ParsedLine line;
   line.command = std::move(commands.chosen);

@@ -15,7 +15,7 @@ namespace lockstep {
 struct RunOptions {
   MatrixSelection selection;
   bool fresh = false, dry_run = false, json = false;
-  bool detach = false;
+  bool detach = false, quiet = false;
   std::string part;  ///< of an array of jobs, whose runs alone shall be done, and not judged; empty: none
 };
 
@@ -85,7 +85,7 @@ struct TraceOptions {
   std::string out;                    ///< folder of the traces
   std::string led_by;                 ///< folder of the run that leads this one; empty: of none
   std::string level, snapshots, every, steps;  ///< as given; empty: as the probe has it
-  bool float64 = false, no_dropout = false;
+  bool float64 = false, no_dropout = false, quiet = false;
   bool overwrite = false;             ///< removes the traces of an earlier run from `out`
   Outputs outputs;
   std::vector<std::string> command;
@@ -103,7 +103,7 @@ struct CheckOptions {
   std::vector<std::string> accept;   ///< differences that are meant
   double timeout_s = 60;
   std::string nodes;                 ///< "job", or this one of how many: 0/2
-  bool as_written = false, fresh = false;
+  bool as_written = false, fresh = false, quiet = false;
   Outputs outputs;
 };
 
@@ -132,6 +132,9 @@ std::vector<std::string> split_lists(const std::vector<std::string>& lists);
 /// For a shell, but for the braces of placeholders, which are none's.
 std::string command_of(const std::vector<std::string>& words);
 
+/// "OPTION: MESSAGE; did you mean X?", X the nearest of `known` where one is near.
+ConfigError unknown_word(const std::string& option, const std::string& message, std::string_view word,
+                         const std::vector<std::string_view>& known);
 /// Throws ConfigError, "OPTION: unknown WHAT 'word'; known are a, b, c; did you mean a?", unless `word` is
 /// one of `known`.
 void require_known(std::string_view word, const std::vector<std::string_view>& known,

@@ -259,7 +259,7 @@ int trace_command(const TraceOptions& options, const Console& console) {
   std::ostringstream said;
   if (any) say_recorded(options, out.string(), recorded, said);
   else say_account(out.string(), said);
-  console.err << "\n" << said.str();
+  (any ? console.news() : console.err) << "\n" << said.str();
   print_document(document_of(said.str()), "", "", options.outputs, console);
   if (failed) {
     console.err << (end.signal != 0 ? fmt::format("the command was ended by signal {} (SIG{})", end.signal, ::sigabbrev_np(end.signal))

@@ -329,18 +329,6 @@ std::string host_name() {
 
 HostIdentity this_host() { return {own_name(), own_address(), own_machine()}; }
 
-void put_host(nlohmann::json& object, const HostIdentity& host) {
-  object["host"] = host.host;
-  object["address"] = host.address;
-  object["machine"] = host.machine;
-}
-
-void take_host(HostIdentity& host, const JsonFields<>& object) {
-  host.host = object.value("host", "");
-  host.address = object.value("address", "");
-  host.machine = object.value("machine", "");
-}
-
 bool same_host(const HostIdentity& a, const HostIdentity& b) {
   if (a.machine.empty() && b.machine.empty()) return a.host == b.host;
   return a.machine == b.machine && (a.host == b.host || a.address == b.address);

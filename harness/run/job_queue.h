@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/json.h"
 
 // The jobs that could start now, by how many slots they take.
 
@@ -123,6 +122,13 @@ struct HostIdentity {
   /// The kernel's boot and the process's namespaces of processes and of the network, with $LOCKSTEP_HOST where it is set. Empty: /proc
   /// does not say.
   std::string machine;
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    visit("host", self.host);
+    visit("address", self.address);
+    visit("machine", self.machine);
+  }
 };
 
 HostIdentity this_host();
@@ -134,10 +140,6 @@ std::string host_name();
 std::string problem_of_surroundings();
 /// Throws MachineError if there is one.
 void require_surroundings();
-
-/// What a process says of its host, as fields of a JSON object that says more. A field that is not there is empty.
-void put_host(nlohmann::json& object, const HostIdentity& host);
-void take_host(HostIdentity& host, const JsonFields<>& object);
 
 /// Do two processes see each other's processes, memory-mapped files and 127.0.0.1? Containers of one name, or of one kernel, are two
 /// hosts. One host may have two names; then an address tells it from a copy of it that was begun from the same image of its memory.

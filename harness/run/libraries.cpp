@@ -47,35 +47,40 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return result;
 }
 
-std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms) {
+Answer answer_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms, Errors errors) {
+  Answer answer;
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return answer;
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
   const pid_t pid = ::fork();
   if (pid == 0) {
     const int nothing = ::open("/dev/null", O_RDWR);
     ::dup2(nothing, STDIN_FILENO);
     ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(nothing, STDERR_FILENO);
-    ::execve(arguments[0], arguments.data(), environment.data());
-    ::_exit(1);
+    ::dup2(errors == Errors::left_out ? nothing : ends[1], STDERR_FILENO);
+    ::execvpe(arguments[0], arguments.data(), variables.empty() ? environ : environment.data());
+    ::_exit(127);
   }
   ::close(ends[1]);
-  std::string text;
   std::array<char, 4096> block{};
   pollfd wait{ends[0], POLLIN, 0};
-  while (pid > 0 && ::poll(&wait, 1, patience_ms) > 0) {
-    const ssize_t n = ::read(ends[0], block.data(), block.size());
-    if (n <= 0) break;
-    text.append(block.data(), static_cast<std::size_t>(n));
+  bool ended = false;
+  while (pid > 0 && !ended) {
+    const int ready = ::poll(&wait, 1, patience_ms);
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t n = ready > 0 ? ::read(ends[0], block.data(), block.size()) : -1;
+    if (n < 0) break;
+    answer.text.append(block.data(), static_cast<std::size_t>(n));
+    ended = n == 0;
   }
   ::close(ends[0]);
-  if (pid > 0) {
-    ::kill(pid, SIGKILL);
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
+  int status = 0;
+  if (pid > 0 && !ended) ::kill(pid, SIGKILL);
+  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  return text;
+  if (pid > 0) answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  while (answer.text.ends_with('\n')) answer.text.pop_back();
+  return answer;
 }
 
 namespace {
@@ -90,7 +95,7 @@ std::vector<Loaded> loaded_libraries(const std::string& program) {
   std::vector<std::string> variables = rank_environment();
   // ld.so(8): list what would be loaded, and do not begin.
   variables.emplace_back("LD_TRACE_LOADED_OBJECTS=1");
-  std::istringstream lines(output_of({program, "--version"}, std::move(variables), kLoader_ms));
+  std::istringstream lines(answer_of({program, "--version"}, std::move(variables), kLoader_ms).text);
   std::vector<Loaded> loaded;
   for (std::string line; std::getline(lines, line);) {
     const std::size_t arrow = line.find(kArrow), first = line.find_first_not_of(" \t");
@@ -338,8 +343,8 @@ constexpr int kPatience_ms = 60'000;
 /// and what to do; empty: they can. 0 ranks: the plugin is asked for alone. gloo is never asked.
 static std::string transport_problem(const std::string& rank_program, Transport transport, int ranks) {
   if (transport == Transport::gloo) return "";
-  std::string said = output_of({rank_program, kTransportOption, std::string(word_of(transport)), std::to_string(ranks)}, rank_environment(), kPatience_ms);
-  said.erase(said.find_last_not_of('\n') + 1);
+  const std::string said =
+      answer_of({rank_program, kTransportOption, std::string(word_of(transport)), std::to_string(ranks)}, rank_environment(), kPatience_ms).text;
   if (said == kTransportFine) return "";
   return said.empty() ? rank_program + " gave no answer when it was asked for its GPUs: `" + rank_program + " --transport " +
                             std::string(word_of(transport)) + " " + std::to_string(ranks) + "` shows why"

@@ -29,9 +29,15 @@ std::string libtorch_flavour(const std::string& folder);
 /// The path of a program as execvp finds it; empty if it does not.
 std::string find_program(const std::string& name);
 
-/// What `words`, a program and its arguments, print on standard output in the environment of those variables; cut short where they
-/// are silent for longer than `patience_ms`. Nothing is read from them on standard error.
-std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms);
+/// How a program ended: its exit status, 128 + a signal's number, 127 where it could not be started; and what it printed.
+struct Answer {
+  int status = 127;
+  std::string text;  ///< without the last line's end
+};
+enum class Errors { left_out, with_the_rest };
+/// Runs `words`, a program and its arguments, in the environment of those variables (none: ours); it is ended where it prints nothing for longer than
+/// `patience_ms` (-1: never).
+Answer answer_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms, Errors errors = Errors::left_out);
 
 /// Null-terminated pointers to the texts, as exec takes them.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);

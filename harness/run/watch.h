@@ -44,6 +44,23 @@ struct HeartbeatNote {
   uint64_t shown = 0;
   ProcessState process = {};
   ProcessView::Since times = {};  ///< of its process, since the last change
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    visit("step", self.step);
+    visit("changes", self.changes);
+    visit("operation", self.operation);
+    visit("entered_data", self.entered[0]);
+    visit("entered_gradients", self.entered[1]);
+    visit("resident", self.resident_bytes);
+    visit("shown", self.shown);
+    visit("state", self.process.state);
+    visit("waits_in", self.process.waits_in);
+    visit("ran_s", self.times.ran_s);
+    visit("without_core_s", self.times.without_core_s);
+    visit("all_without_core_s", self.times.all_without_core_s);
+    visit("all_ran_s", self.times.all_ran_s);
+  }
 };
 
 /// Its name in the run's folder, for ranks that write the file which lockstep reads.

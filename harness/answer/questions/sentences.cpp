@@ -491,9 +491,13 @@ int exit_code(const Results& results, bool margin_refused) {
   if (passed) return *passed ? kExitAsExpected : kExitUnexpected;
   if (results.cells.empty()) return kExitNothing;
   std::vector<int> occurred;
-  for (const CellResult& cell : results.cells) occurred.push_back(exit_code_of_cell(cell));
+  for (const CellResult& cell : results.cells) {
+    // Equivalent within a margin that is too wide says nothing.
+    const bool open = margin_refused && cell.verdict == VerdictKind::equivalent;
+    occurred.push_back(open ? kExitUndecided : exit_code_of_cell(cell));
+  }
   if (results.timing && lacks_timed_runs(*results.timing)) occurred.push_back(kExitDied);
-  if (margin_refused) occurred.push_back(kExitUsage);
+  if (margin_refused) occurred.push_back(kExitUndecided);
   return worst_exit_code(occurred);
 }
 

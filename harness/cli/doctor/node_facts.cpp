@@ -174,26 +174,19 @@ SharedFolder see_folder(const std::string& path) {
   return folder;
 }
 
-/// The first line that a command prints; empty if it fails.
-std::string line_of(const std::string& command) {
-  std::FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "re");
-  if (pipe == nullptr) return "";
-  std::array<char, 256> line{};
-  const bool any = std::fgets(line.data(), line.size(), pipe) != nullptr;
-  while (std::fgetc(pipe) != EOF) {
-  }
-  if (::pclose(pipe) != 0 || !any) return "";
-  line[std::strcspn(line.data(), "\n")] = '\0';
-  return line.data();
+/// The first line that a program prints within 3 s; empty if it fails.
+std::string line_of(std::vector<std::string> words) {
+  const Answer answer = answer_of(std::move(words), rank_environment(), 3000);
+  return answer.status == 0 ? answer.text.substr(0, answer.text.find('\n')) : "";
 }
 
 void see_slurm(NodeFacts& node) {
   node.slurm_job = variable("SLURM_JOB_ID");
   if (find_program("srun").empty()) return;
-  node.slurm_version = line_of("srun --version");
+  node.slurm_version = line_of({"srun", "--version"});
   if (node.slurm_version.empty()) node.slurm_version = "slurm";
-  if (find_program("scontrol").empty() || find_program("timeout").empty()) return;
-  if (const std::string answer = line_of("timeout 3 scontrol ping"); answer.find(" is UP") == std::string::npos)
+  if (find_program("scontrol").empty()) return;
+  if (const std::string answer = line_of({"scontrol", "ping"}); answer.find(" is UP") == std::string::npos)
     node.slurm_problem = answer.empty() ? "no slurm.conf, or no answer within 3 s" : answer;
 }
 
@@ -223,10 +216,10 @@ void see_clocks(NodeFacts& node) {
 }
 
 /// What a program prints within 10 s; empty where it is not installed.
-std::string answer_of(std::vector<std::string> words) {
+std::string said_by(std::vector<std::string> words) {
   constexpr int kPatience_ms = 10'000;
   words.front() = find_program(words.front());
-  return words.front().empty() ? "" : output_of(std::move(words), rank_environment(), kPatience_ms);
+  return words.front().empty() ? "" : answer_of(std::move(words), rank_environment(), kPatience_ms).text;
 }
 
 /// "13.0" of a version "2.13.0+cu130"; empty: it names none.
@@ -248,8 +241,8 @@ void see_gpus(NodeFacts& node, const std::string& rank_program) {
   const fs::directory_iterator list("/proc/driver/nvidia/gpus", error);
   if (!error) node.gpus = static_cast<int>(std::distance(begin(list), end(list)));
   if (!node.driver.empty()) {
-    node.driver_cuda = cuda_version_in(answer_of({"nvidia-smi"}));
-    if (node.gpus > 1) node.gpu_links = gpu_links_in(answer_of({"nvidia-smi", "topo", "-m"}));
+    node.driver_cuda = cuda_version_in(said_by({"nvidia-smi"}));
+    if (node.gpus > 1) node.gpu_links = gpu_links_in(said_by({"nvidia-smi", "topo", "-m"}));
   }
   if (const std::string folder = libtorch_folder(rank_program); !folder.empty()) node.torch_cuda = cuda_of_torch(libtorch_flavour(folder));
   node.visible_set = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;

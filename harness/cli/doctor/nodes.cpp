@@ -110,11 +110,10 @@ std::vector<all_reduce::Answer> sums_in(const json& value) {
 /// Runs one rank to its end, in that environment.
 void run_rank(const std::string& folder, int rank, const std::string& program, std::vector<std::string> variables,
               NodeReport& mine) {
-  std::string said = output_of({"/bin/sh", "-c", "exec \"$0\" run \"$1\" --within 60 2>&1", program, folder},
-                               std::move(variables), 1000 * kRankWithin_s);
+  const std::string said =
+      answer_of({program, "run", folder, "--within", "60"}, std::move(variables), 1000 * kRankWithin_s, Errors::with_the_rest).text;
   mine.sums = sums_in(json::parse(read_file(all_reduce::answer_file(folder, rank)).text, nullptr, false));
   if (!mine.sums.empty()) return;
-  while (said.ends_with('\n')) said.pop_back();
   mine.sum_problem = said.empty() ? program + " gave no answer" : said.substr(said.rfind('\n') + 1);
 }
 

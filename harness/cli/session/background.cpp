@@ -22,6 +22,7 @@
 #include "harness/base/json.h"
 #include "harness/base/text.h"
 #include "harness/run/job_queue.h"
+#include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
@@ -204,41 +205,8 @@ constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
 constexpr std::size_t kLossesShown = 10, kStacksShown = 5, kLastWords = 3;
 
-struct Answer {
-  int status = 127;
-  std::string text;
-};
-
-/// What a program prints, standard error with it.
-Answer ask(std::vector<std::string> words) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(ends[1], STDERR_FILENO);
-    ::execvp(arguments.front(), arguments.data());
-    ::_exit(127);
-  }
-  ::close(ends[1]);
-  Answer answer;
-  std::array<char, 4096> block{};
-  for (ssize_t n = 0; pid > 0 && (n = ::read(ends[0], block.data(), block.size())) != 0;) {
-    if (n < 0 && errno != EINTR) break;
-    if (n > 0) answer.text.append(block.data(), static_cast<std::size_t>(n));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (pid > 0) answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  while (!answer.text.empty() && answer.text.back() == '\n') answer.text.pop_back();
-  return answer;
-}
+/// With what it prints on standard error.
+Answer ask(std::vector<std::string> words) { return answer_of(std::move(words), {}, -1, Errors::with_the_rest); }
 
 int finished_runs(const std::string& out_dir) {
   std::error_code error;

@@ -337,7 +337,7 @@ void TrialsLine::on_progress(const TrialProgress& progress) {
   if (!last && progress.elapsed_s > 1 && progress.left_s > 0) line += " · about " + duration_text(progress.left_s) + " left";
   const bool silent = progress.longest_s >= kSayEvery_s;
   if (silent) line += fmt::format(" · {} for {}", progress.longest, duration_text(progress.longest_s));
-  if (console_.err_terminal) {
+  if (console_.err_terminal && !console_.quiet) {
     if (!last && progress.elapsed_s - painted_at_ < kRepaintEvery_s) return;
     painted_at_ = progress.elapsed_s;
     console_.err << "\r" << shorten(line, console_.err_width - 1) << "\x1b[K" << std::flush;
@@ -349,7 +349,7 @@ void TrialsLine::on_progress(const TrialProgress& progress) {
   if (!due && !(silent && said_for_s >= kSayLong_s) && !last) return;
   said_at_ = progress.elapsed_s;
   said_done_ = progress.done;
-  console_.err << line << "\n" << std::flush;
+  console_.news() << line << "\n" << std::flush;
 }
 
 SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection,

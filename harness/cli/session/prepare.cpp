@@ -25,7 +25,6 @@
 #include "harness/cli/session/progress.h"
 #include "harness/judge/evidence/parts.h"
 #include "harness/plan/config/trainer_spec.h"
-#include "harness/plan/matrix/checks.h"
 #include "harness/plan/matrix/matrix.h"
 #include "harness/plan/matrix/plan_history.h"
 #include "harness/plan/matrix/read_matrix.h"
@@ -160,6 +159,7 @@ Prepared prepare(const MatrixSelection& selection, std::string config_text) {
   const Matrix matrix =
       parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds, selection.launcher});
   prepared.plan.matrix = matrix;
+  prepared.launcher = launcher_choice(matrix.launcher);
   check_question(matrix);
   if (prepared.nothing_selected()) return prepared;
   prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
@@ -175,9 +175,9 @@ Prepared prepare(const MatrixSelection& selection, std::string config_text) {
   return prepared;
 }
 
-std::vector<std::string> lacking_here(const Plan& plan) {
-  const bool here = launcher_choice(plan.matrix.launcher).kind == LauncherChoice::Kind::local;
-  return here ? lacking_memory(plan, machine_memory_bytes()) : std::vector<std::string>{};
+std::vector<std::string> lacking_here(const Prepared& prepared) {
+  const bool here = prepared.launcher.kind == LauncherChoice::Kind::local;
+  return here ? lacking_memory(prepared.plan, machine_memory_bytes()) : std::vector<std::string>{};
 }
 
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection) {

@@ -11,6 +11,7 @@
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/progress.h"
 #include "harness/plan/config/trainer_spec.h"
+#include "harness/plan/matrix/checks.h"
 #include "harness/plan/matrix/plan.h"
 #include "harness/run/launch.h"
 
@@ -40,6 +41,7 @@ struct Prepared {
   BuildIdentity identity;
   PlannedData data;
   Plan plan;
+  LauncherChoice launcher;
   bool nothing_selected() const { return plan.matrix.cells.empty(); }
 };
 
@@ -50,7 +52,7 @@ Prepared prepare(const MatrixSelection& selection);
 Prepared prepare(const MatrixSelection& selection, std::string config_text);
 
 /// Runs that need more memory than this machine has, in words, where this machine is to run them.
-std::vector<std::string> lacking_here(const Plan& plan);
+std::vector<std::string> lacking_here(const Prepared& prepared);
 
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);

@@ -162,7 +162,7 @@ void Progress::on_event(const RunEvent& event) {
   view_.state.work_done = time_left_.work_done();
   // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
   const bool tell =
-      !console_.err_terminal || event.kind == RunEvent::Kind::failed || event.kind == RunEvent::Kind::resumed || event.kind == RunEvent::Kind::slow ||
+      (!console_.err_terminal && !console_.quiet) || event.kind == RunEvent::Kind::failed || event.kind == RunEvent::Kind::resumed || event.kind == RunEvent::Kind::slow ||
                     event.kind == RunEvent::Kind::requeued || event.kind == RunEvent::Kind::unsaved;
   if (tell) say(event);
   repaint(ended && view_.state.runs_done + view_.state.failed == view_.state.runs);
@@ -187,7 +187,7 @@ void Progress::fill_view(double now) {
 }
 
 void Progress::repaint(bool at_once) {
-  if (!console_.err_terminal) return;
+  if (!console_.err_terminal || console_.quiet) return;
   const double now = clock_();
   if (painted_lines_ > 0 && !at_once && now - painted_at_ < kRepaintEvery_s) return;
   fill_view(now);
@@ -401,6 +401,11 @@ bool colour_of(int descriptor) {
 }
 
 }  // namespace
+
+std::ostream& Console::news() const {
+  static std::ostream nowhere(nullptr);
+  return quiet ? nowhere : err;
+}
 
 bool colour_wanted(bool is_terminal, const char* no_color, const char* clicolor_force, const char* term) {
   const auto is_set = [](const char* value) { return value != nullptr && *value != '\0'; };

@@ -24,6 +24,10 @@ struct Console {
   int out_width = 0;          ///< columns of a terminal, 80 where it does not say; 0: not a terminal
   int err_width = 80;
   int err_height = 0;  ///< lines; 0: unknown
+  bool quiet = false;  ///< of err only what is wrong
+
+  /// Where progress goes.
+  std::ostream& news() const;
 };
 
 /// Colour: never with NO_COLOR, always with CLICOLOR_FORCE other than 0, else on a terminal that is not dumb.

@@ -44,6 +44,18 @@ struct LauncherEvent {
   bool lost = false;      ///< exit: nobody saw it end; code and signal say nothing
   HeartbeatNote heartbeat = {};     ///< heartbeat: what it has reported, and its process
   std::vector<std::string> places = {};  ///< started: by rank, where it runs: "node n2 (process 17 on b)"; none: on this host
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    if (self.kind == Kind::ready) return;
+    visit("run", self.run);
+    if (self.kind == Kind::started) visit("pids", self.pids);
+    if (self.kind == Kind::exit || self.kind == Kind::heartbeat) visit("rank", self.rank);
+    if (self.kind == Kind::exit) visit("code", self.code);
+    if (self.kind == Kind::exit || self.kind == Kind::told_to_stop) visit("signal", self.signal);
+    if (self.kind == Kind::heartbeat) HeartbeatNote::members(self.heartbeat, visit);
+    if (self.kind == Kind::node_lost || self.kind == Kind::refused) visit("message", self.message);
+  }
 };
 
 /// Its destructor ends every rank. Each call throws MachineError if it can start nothing any more, saying why.

@@ -38,36 +38,6 @@ void wait_a_moment() { ::poll(nullptr, 0, kArrivalsEvery_ms); }
 
 std::string answer_file(const std::string& run_dir) { return run_dir + "/rendezvous.json"; }
 
-json to_json(const Arrival& a) {
-  json j = {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce}, {"attempt", a.attempt}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
-            {"pid_started", a.pid_started}, {"process_started", a.process_started},
-            {"contract", a.rank_environment}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
-  put_host(j, a);
-  return j;
-}
-
-Arrival from_json(const JsonFields<>& j) {
-  Arrival a;
-  a.rank = j.value("rank", 0);
-  a.world = j.value("world", 1);
-  a.local_rank = j.value("local_rank", -1);
-  a.nonce = j.value("nonce", "");
-  a.attempt = j.value("attempt", "");
-  take_host(a, j);
-  a.port = j.value("port", 0);
-  a.pid = j.value("pid", 0);
-  a.pid_started = j.value("pid_started", uint64_t{0});
-  a.process = j.value("process", 0);
-  a.process_started = j.value("process_started", uint64_t{0});
-  a.rank_environment = j.value("contract", "");
-  a.build = j.value("build", "");
-  a.isa = j.value("isa", "");
-  a.device = j.value("device", "");
-  a.accepted = j.value("accepted", "");
-  a.problem = j.value("problem", "");
-  return a;
-}
-
 int devices_of_machine() {
   int count = 0;
   while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
@@ -79,16 +49,6 @@ std::string device_text(int local_rank) {
   const int device = device_of(local_rank, visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
                                devices_of_machine());
   return device < 0 ? "cpu" : fmt::format("cuda:{}", device);
-}
-
-Met of_answer(const JsonFields<>& answer) {
-  Met met;
-  met.start = answer.value("start", "");
-  met.tcp = answer.value("tcp", false);
-  met.host = answer.value("host", "");
-  met.port = answer.value("port", 0);
-  met.one_host = answer.value("one_host", true);
-  return met;
 }
 
 std::string who(const Arrival& a) { return fmt::format("process {} on {}", a.pid, a.host); }
@@ -107,12 +67,29 @@ void leave_if_twice(const std::string& run_dir, Arrival mine) {
   const Arrival now = read_arrival(run_dir, mine.rank);
   if (now.nonce.empty() || now.nonce == mine.nonce) return;
   // One that was left behind: it leaves.
-  if (now.attempt != mine.attempt) return write_object(start_file(run_dir, mine.rank), to_json(mine));
+  if (now.attempt != mine.attempt) return write_members(start_file(run_dir, mine.rank), mine);
   mine.problem = fmt::format("two processes are rank {}: {} and {}", mine.rank, who(mine), who(now));
   mine.accepted = arrival_beside(run_dir, mine, 0).nonce;
-  write_object(start_file(run_dir, mine.rank), to_json(mine));
+  write_members(start_file(run_dir, mine.rank), mine);
   throw RendezvousError(mine.problem);
 }
+
+struct Answer {
+  Met met;
+  Arrival first;
+  std::vector<std::string> nonces;  ///< by rank
+  bool go = false;      ///< all have taken it
+  std::string problem;  ///< somebody has not, and all shall leave
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    Met::members(self.met, visit);
+    visit("first", self.first);
+    visit("nonces", self.nonces);
+    visit("go", self.go);
+    visit("problem", self.problem);
+  }
+};
 
 /// Rank 0's side.
 class Host {
@@ -197,10 +174,9 @@ class Host {
   }
   /// `go`: all have taken it; `problem`: somebody has not, and all shall leave.
   void answer(bool go, const std::string& problem) const {
-    json nonces = json::array();
-    for (const Arrival& each : ranks_) nonces.push_back(each.nonce);
-    write_object(answer_file(run_dir_), {{"start", met_.start}, {"nonces", nonces}, {"tcp", met_.tcp}, {"host", met_.host}, {"port", met_.port},
-                                         {"one_host", met_.one_host}, {"first", to_json(mine_)}, {"go", go}, {"problem", problem}});
+    Answer said{met_, mine_, {}, go, problem};
+    for (const Arrival& each : ranks_) said.nonces.push_back(each.nonce);
+    write_members(answer_file(run_dir_), said);
   }
   /// Who has come learns why, whether all had come or not.
   [[noreturn]] void end(const std::string& problem) const {
@@ -233,23 +209,11 @@ class Host {
   Reach reach_ = Reach::this_host;  ///< of met_.listening
 };
 
-struct Answer {
-  Met met;
-  Arrival first;
-  bool go = false;
-  std::string problem;
-};
-
 /// Rank 0's answer that repeats this rank's nonce; nothing: there is none. Throws RendezvousError with the problem that it tells of.
 std::optional<Answer> answer_to(const std::string& run_dir, const Arrival& mine) {
-  const std::string path = answer_file(run_dir);
-  std::vector<std::string> nonces;
-  auto answer = read_fields(path, kMostArrivalBytes, [&](const JsonFields<>& object) {
-    nonces = object.value("nonces", nonces);
-    const json first = object.value("first", json::object());
-    return Answer{of_answer(object), from_json(JsonFields(first, path)), object.value("go", false), object.value("problem", "")};
-  });
-  const bool own = answer && nonces.size() == static_cast<std::size_t>(mine.world) && nonces[static_cast<std::size_t>(mine.rank)] == mine.nonce;
+  const auto answer = read_members<Answer>(answer_file(run_dir), kMostArrivalBytes);
+  const std::size_t rank = static_cast<std::size_t>(mine.rank);
+  const bool own = answer && answer->nonces.size() == static_cast<std::size_t>(mine.world) && answer->nonces[rank] == mine.nonce;
   if (!own) return std::nullopt;
   if (!answer->problem.empty()) throw RendezvousError(answer->problem);
   return answer;
@@ -276,7 +240,7 @@ Met join(const std::string& run_dir, Arrival mine, double deadline, const Examin
       if (examine) mine.problem = examine(met);
       mine.accepted = met.start;
       met.ranks[index] = mine;
-      write_object(start_file(run_dir, mine.rank), to_json(mine));
+      write_members(start_file(run_dir, mine.rank), mine);
       if (mine.problem.empty()) wait_for_the_others(run_dir, mine, deadline, stay_or_throw);
       return met;
     }
@@ -299,7 +263,7 @@ Met join(const std::string& run_dir, Arrival mine, double deadline, const Examin
 std::string start_file(const std::string& run_dir, int rank) { return fmt::format("{}/rank-{}.start.json", run_dir, rank); }
 
 Arrival read_arrival(const std::string& run_dir, int rank) {
-  return read_fields(start_file(run_dir, rank), kMostArrivalBytes, from_json).value_or(Arrival{});
+  return read_members<Arrival>(start_file(run_dir, rank), kMostArrivalBytes).value_or(Arrival{});
 }
 
 Arrival introduce(const RankEnvironment& rank_environment) {
@@ -319,13 +283,13 @@ Arrival introduce(const RankEnvironment& rank_environment) {
 void note_process(const std::string& run_dir, Arrival mine, int process) {
   mine.process = process;
   mine.process_started = process_state(process).started;
-  write_object(start_file(run_dir, mine.rank), to_json(mine));
+  write_members(start_file(run_dir, mine.rank), mine);
 }
 
 Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine,
          const StayOrThrow& stay_or_throw) {
   const double deadline = monotonic_s() + deadline_s;
-  write_object(start_file(run_dir, mine.rank), to_json(mine));
+  write_members(start_file(run_dir, mine.rank), mine);
   // Rank 0 knows who is missing: it speaks first.
   if (mine.rank != 0) return join(run_dir, std::move(mine), deadline + kRankZeroFirst_s, examine, stay_or_throw);
   return Host(run_dir, mine, store, deadline, stay_or_throw).gather();
@@ -365,29 +329,16 @@ constexpr uint64_t kMostExitBytes = 1 << 16;
 std::string exit_file(const std::string& run_dir, int rank) { return fmt::format("{}/rank-{}.exit.json", run_dir, rank); }
 std::string stop_file(const std::string& run_dir) { return run_dir + "/stop.json"; }
 
-void write_exit(const std::string& run_dir, const RankExit& exit) {
-  const json object = {{"start", exit.start}, {"rank", exit.rank}, {"code", exit.code},
-                       {"signal", exit.signal}, {"told", exit.told}, {"orphaned", exit.orphaned}, {"ended_at", exit.ended_at},
-                       {"attempt", exit.attempt}};
-  write_object(exit_file(run_dir, exit.rank), object);
-}
+void write_exit(const std::string& run_dir, const RankExit& exit) { write_members(exit_file(run_dir, exit.rank), exit); }
 
 std::optional<RankExit> read_exit(const std::string& run_dir, int rank) {
-  const auto exit = read_fields(exit_file(run_dir, rank), kMostExitBytes, [&](const JsonFields<>& object) {
-    return RankExit{object.value("start", ""),       object.value("rank", rank),      object.value("code", 0),       object.value("signal", 0),
-                    object.value("told", false), object.value("orphaned", false), object.value("ended_at", 0.0), object.value("attempt", "")};
-  });
+  const auto exit = read_members<RankExit>(exit_file(run_dir, rank), kMostExitBytes, {.rank = rank});
   return exit && exit->rank == rank ? exit : std::nullopt;
 }
 
-void write_stop(const std::string& run_dir, const StopWish& wish) {
-  write_file_atomically(stop_file(run_dir), json{{"number", wish.number}, {"signal", wish.signal}}.dump() + "\n");
-}
+void write_stop(const std::string& run_dir, const StopWish& wish) { write_members(stop_file(run_dir), wish); }
 
-StopWish read_stop(const std::string& run_dir) {
-  const auto wish = read_fields(stop_file(run_dir), kMostExitBytes, [](const JsonFields<>& object) { return StopWish{object.value("number", 0), object.value("signal", 0)}; });
-  return wish.value_or(StopWish{});
-}
+StopWish read_stop(const std::string& run_dir) { return read_members<StopWish>(stop_file(run_dir), kMostExitBytes).value_or(StopWish{}); }
 
 std::optional<json> read_object(const std::string& path, uint64_t most_bytes) {
   const FileText file = read_file(path, most_bytes);
@@ -411,25 +362,9 @@ std::string watcher_file(const std::string& run_dir) { return run_dir + "/watche
 
 }  // namespace
 
-static void write_watcher(const std::string& run_dir, const Watcher& watcher) {
-  json object = {{"run", watcher.run}, {"port", watcher.port}, {"process", watcher.process}, {"key", watcher.key},
-                 {"attempt", watcher.attempt}};
-  put_host(object, watcher);
-  write_object(watcher_file(run_dir), object, OpenFor::keeping);
-}
+static void write_watcher(const std::string& run_dir, const Watcher& watcher) { write_members(watcher_file(run_dir), watcher, OpenFor::keeping); }
 
-std::optional<Watcher> read_watcher(const std::string& run_dir) {
-  return read_fields(watcher_file(run_dir), kMostWatcherBytes, [](const JsonFields<>& object) {
-    Watcher watcher;
-    take_host(watcher, object);
-    watcher.run = object.value("run", "");
-    watcher.port = object.value("port", 0);
-    watcher.process = object.value("process", 0);
-    watcher.key = object.value("key", "");
-    watcher.attempt = object.value("attempt", "");
-    return watcher;
-  });
-}
+std::optional<Watcher> read_watcher(const std::string& run_dir) { return read_members<Watcher>(watcher_file(run_dir), kMostWatcherBytes); }
 
 static void remove_watcher(const std::string& run_dir) { (void)real_files().remove(watcher_file(run_dir)); }
 

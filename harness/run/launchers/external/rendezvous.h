@@ -41,6 +41,27 @@ struct Arrival : HostIdentity {
   std::string device;
   std::string accepted;  ///< rank 0's nonce, once this rank has taken its answer
   std::string problem;   ///< why it leaves nevertheless
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    HostIdentity::members(self, visit);
+    visit("rank", self.rank);
+    visit("world", self.world);
+    visit("local_rank", self.local_rank);
+    visit("nonce", self.nonce);
+    visit("attempt", self.attempt);
+    visit("port", self.port);
+    visit("pid", self.pid);
+    visit("process", self.process);
+    visit("pid_started", self.pid_started);
+    visit("process_started", self.process_started);
+    visit("contract", self.rank_environment);
+    visit("build", self.build);
+    visit("isa", self.isa);
+    visit("device", self.device);
+    visit("accepted", self.accepted);
+    visit("problem", self.problem);
+  }
 };
 
 struct Met {
@@ -51,6 +72,15 @@ struct Met {
   int port = 0;
   int listening = -1;          ///< on rank 0, for TCP: that socket, which is the caller's
   bool one_host = true;
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    visit("start", self.start);
+    visit("tcp", self.tcp);
+    visit("host", self.host);
+    visit("port", self.port);
+    visit("one_host", self.one_host);
+  }
 };
 
 std::string start_file(const std::string& run_dir, int rank);
@@ -93,7 +123,7 @@ std::string unreachable_text(const Met& met, const Arrival& mine, double deadlin
 inline constexpr const char* kNotBegun = "launch";
 
 struct RankExit {
-  std::string start;  ///< Met::start
+  std::string start = {};  ///< Met::start
   int rank = 0;
   int code = 0;    ///< status, if signal is 0
   int signal = 0;  ///< that ended it
@@ -101,6 +131,18 @@ struct RankExit {
   bool orphaned = false; ///< its own process ended it, because the launcher's process above was gone
   double ended_at = 0;  ///< seconds since 1970, by its host's clock
   std::string attempt = {};  ///< Watcher::attempt; empty: the command did not pass it on
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    visit("start", self.start);
+    visit("rank", self.rank);
+    visit("code", self.code);
+    visit("signal", self.signal);
+    visit("told", self.told);
+    visit("orphaned", self.orphaned);
+    visit("ended_at", self.ended_at);
+    visit("attempt", self.attempt);
+  }
 };
 
 void write_exit(const std::string& run_dir, const RankExit& exit);
@@ -112,6 +154,12 @@ std::string exit_file(const std::string& run_dir, int rank);
 struct StopWish {
   int number = 0;  ///< from 1; 0: none
   int signal = 0;
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    visit("number", self.number);
+    visit("signal", self.signal);
+  }
 };
 void write_stop(const std::string& run_dir, const StopWish& wish);
 StopWish read_stop(const std::string& run_dir);
@@ -122,13 +170,14 @@ std::string stop_file(const std::string& run_dir);
 /// Nothing where there is none yet, or what is there is no object of at most `most_bytes`.
 std::optional<nlohmann::json> read_object(const std::string& path, uint64_t most_bytes);
 
-/// What `take` makes of its fields; nothing where there is no object, or one with a field of another type: it is no word of a process of ours.
-template <class Take>
-auto read_fields(const std::string& path, uint64_t most_bytes, Take take) -> std::optional<decltype(take(std::declval<const JsonFields<>&>()))> {
+/// The members that are there; nothing where there is no object, or one with a field of another type: it is no word of a process of ours.
+template <class T>
+std::optional<T> read_members(const std::string& path, uint64_t most_bytes, T value = {}) {
   const auto object = read_object(path, most_bytes);
   if (!object) return std::nullopt;
   try {
-    return take(JsonFields(*object, path));
+    take_members(value, JsonFields(*object, path));
+    return value;
   } catch (const ConfigError&) {
     return std::nullopt;
   }
@@ -136,6 +185,12 @@ auto read_fields(const std::string& path, uint64_t most_bytes, Take take) -> std
 
 /// Whole or not at all. `purpose`: creating, or keeping a secret. Throws MachineError.
 void write_object(const std::string& path, const nlohmann::json& object, OpenFor purpose = OpenFor::creating);
+template <class T>
+void write_members(const std::string& path, const T& value, OpenFor purpose = OpenFor::creating) {
+  nlohmann::json object;
+  put_members(object, value);
+  write_object(path, object, purpose);
+}
 
 // Where lockstep hears of ranks that a launcher has put on other hosts, whose heartbeats lie in memory that it does not see.
 //
@@ -150,6 +205,16 @@ struct Watcher : HostIdentity {
   int process = 0;  ///< lockstep's
   std::string key;  ///< that only ranks of this start know
   std::string attempt;  ///< of this start of this run: --prepared=ATTEMPT. A process that finds another one here has been left behind
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    HostIdentity::members(self, visit);
+    visit("run", self.run);
+    visit("port", self.port);
+    visit("process", self.process);
+    visit("key", self.key);
+    visit("attempt", self.attempt);
+  }
 };
 /// Nothing: nobody watches it.
 std::optional<Watcher> read_watcher(const std::string& run_dir);

@@ -9,12 +9,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "harness/base/json.h"
@@ -57,202 +60,47 @@ constexpr std::size_t kShown_bytes = 200;
   throw std::runtime_error("cannot understand the message '" + line.substr(0, kShown_bytes) + "': " + why);
 }
 
-/// The fields of a message, and what is wrong with one of them: `line` is quoted.
-struct Message {
-  explicit Message(const std::string& text) : line(text), object(parse_json(text)) {
-    if (!object.is_object()) refuse(line, "not a JSON object");
-  }
-  Message(const Message&) = delete;
-  Message& operator=(const Message&) = delete;
-  template <class T>
-  T field(const char* key) const {
-    return fields.at<T>(key);
-  }
-  const std::string& line;
-  const json object;
-  const JsonFields<> fields{object, "the message '" + line.substr(0, kShown_bytes) + "'"};
-};
+/// In the order of their enumerators.
+constexpr std::array<std::string_view, 5> kOps{"start", "kill", "tell", "beat", "quit"};
+constexpr std::array<std::string_view, 7> kEvents{"ready", "started", "exit", "refused", "signal", "beat", "node_lost"};
 
-/// One of the kernel's, or 0.
-int signal_in(const Message& message) {
-  const int signal = message.field<int>("signal");
-  if (signal < 0 || signal >= NSIG) refuse(message.line, "there is no such signal");
-  return signal;
+template <class T, class Kind>
+std::string line_of(const T& value, const char* key, Kind kind, std::span<const std::string_view> words) {
+  json message = {{key, words[static_cast<std::size_t>(kind)]}};
+  put_members(message, value);
+  return message.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-json heartbeat_json(const std::string& run, int rank, const HeartbeatNote& heartbeat) {
-  const ProcessState& process = heartbeat.process;
-  return {{"run", run},
-          {"rank", rank},
-          {"step", heartbeat.step},
-          {"changes", heartbeat.changes},
-          {"operation", heartbeat.operation},
-          {"entered", heartbeat.entered},
-          {"resident", heartbeat.resident_bytes},
-          {"shown", heartbeat.shown},
-          {"state", std::string(1, process.state)},
-          {"times", {heartbeat.times.ran_s, heartbeat.times.without_core_s, heartbeat.times.all_without_core_s, heartbeat.times.all_ran_s}},
-          {"waits_in", process.waits_in}};
-}
-
-HeartbeatNote read_heartbeat(const Message& message) {
-  HeartbeatNote heartbeat;
-  heartbeat.step = message.field<int64_t>("step");
-  heartbeat.changes = message.field<uint64_t>("changes");
-  heartbeat.operation = message.field<std::string>("operation");
-  heartbeat.resident_bytes = message.field<int64_t>("resident");
-  heartbeat.shown = message.field<uint64_t>("shown");
-  const auto entered = message.field<std::vector<uint64_t>>("entered");
-  const auto times = message.field<std::vector<double>>("times");
-  const auto state = message.field<std::string>("state");
-  if (entered.size() != kHeartbeatGroups || times.size() != 4 || state.size() != 1) refuse(message.line, "no heartbeat");
-  std::copy(entered.begin(), entered.end(), heartbeat.entered.begin());
-  heartbeat.process = {state[0], message.field<std::string>("waits_in")};
-  heartbeat.times = {times[0], times[1], times[2], times[3]};
-  return heartbeat;
+template <class T, class Kind>
+T read_line(const std::string& line, const char* key, Kind T::*kind, std::span<const std::string_view> words) {
+  const json object = parse_json(line);
+  if (!object.is_object()) refuse(line, "not a JSON object");
+  const JsonFields<> fields(object, "the message '" + line.substr(0, kShown_bytes) + "'");
+  const auto word = std::ranges::find(words, fields.at<std::string>(key));
+  if (word == words.end()) refuse(line, std::string("unknown ") + key);
+  T value;
+  value.*kind = static_cast<Kind>(word - words.begin());
+  take_members(value, fields, Lacking::refused);
+  return value;
 }
 
 }  // namespace
 
-std::string to_line(const ParentCommand& command) {
-  json message;
-  switch (command.op) {
-    case ParentCommand::Op::start:
-      message = {{"op", "start"},
-                 {"run", command.run},
-                 {"dir", command.dir},
-                 {"world", command.world_size},
-                 {"processes", command.processes},
-                 {"executed", command.executed},
-                 {"first", command.first},
-                 {"here", command.here},
-                 {"address", command.address},
-                 {"beats", command.heartbeats},
-                 {"command_started", command.command_started}};
-      break;
-    case ParentCommand::Op::kill:
-      message = {{"op", "kill"}, {"run", command.run}, {"signal", command.signal}};
-      break;
-    case ParentCommand::Op::tell:
-      message = {{"op", "tell"}, {"run", command.run}, {"why", command.why}};
-      break;
-    case ParentCommand::Op::heartbeat:
-      message = heartbeat_json(command.run, command.rank, command.heartbeat);
-      message["op"] = "beat";
-      break;
-    case ParentCommand::Op::quit:
-      message = {{"op", "quit"}};
-      break;
-  }
-  return message.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-}
-
-std::string to_line(const LauncherEvent& event) {
-  json message;
-  switch (event.kind) {
-    case LauncherEvent::Kind::ready:
-      message = {{"event", "ready"}};
-      break;
-    case LauncherEvent::Kind::started:
-      message = {{"event", "started"}, {"run", event.run}, {"pids", event.pids}};
-      break;
-    case LauncherEvent::Kind::exit:
-      message = {{"event", "exit"}, {"run", event.run}, {"rank", event.rank}};
-      if (event.signal != 0)
-        message["signal"] = event.signal;
-      else
-        message["code"] = event.code;
-      break;
-    case LauncherEvent::Kind::told_to_stop:
-      message = {{"event", "signal"}, {"run", event.run}, {"signal", event.signal}};
-      break;
-    case LauncherEvent::Kind::heartbeat:
-      message = heartbeat_json(event.run, event.rank, event.heartbeat);
-      message["event"] = "beat";
-      break;
-    case LauncherEvent::Kind::node_lost:
-      message = {{"event", "node_lost"}, {"run", event.run}, {"message", event.message}};
-      break;
-    case LauncherEvent::Kind::refused:
-      message = {{"event", "refused"}, {"run", event.run}, {"message", event.message}};
-      break;
-  }
-  return message.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-}
+std::string to_line(const ParentCommand& command) { return line_of(command, "op", command.op, kOps); }
+std::string to_line(const LauncherEvent& event) { return line_of(event, "event", event.kind, kEvents); }
 
 ParentCommand command_from_line(const std::string& line) {
-  const Message message(line);
-  const auto op = message.field<std::string>("op");
-  ParentCommand command;
-  if (op == "start") {
-    command.op = ParentCommand::Op::start;
-    command.run = message.field<std::string>("run");
-    command.dir = message.field<std::string>("dir");
-    command.world_size = message.field<int>("world");
-    command.processes = message.field<int>("processes");
-    command.command_started = message.field<double>("command_started");
-    command.executed = message.field<bool>("executed");
-    command.first = message.fields.value("first", 0);
-    command.here = message.fields.value("here", 0);
-    command.address = message.fields.value("address", "");
-    command.heartbeats = message.fields.value("beats", kHeartbeatFile);
-    const bool counts_fit = command.processes == 1 || command.processes == command.world_size;
-    if (command.world_size < 1 || !counts_fit) refuse(line, "'processes' is neither 1 nor the world's size");
-    if (command.first < 0 || command.here < 0 || command.first > command.processes || command.here > command.processes - command.first)
-      refuse(line, "'first' and 'here' are none of its processes");
-  } else if (op == "kill") {
-    command.op = ParentCommand::Op::kill;
-    command.run = message.field<std::string>("run");
-    command.signal = message.field<int>("signal");
-  } else if (op == "tell") {
-    command.op = ParentCommand::Op::tell;
-    command.run = message.field<std::string>("run");
-    command.why = message.field<std::string>("why");
-  } else if (op == "beat") {
-    command.op = ParentCommand::Op::heartbeat;
-    command.run = message.field<std::string>("run");
-    command.rank = message.field<int>("rank");
-    command.heartbeat = read_heartbeat(message);
-  } else if (op == "quit") {
-    command.op = ParentCommand::Op::quit;
-  } else {
-    refuse(line, "unknown op");
-  }
+  ParentCommand command = read_line(line, "op", &ParentCommand::op, kOps);
+  const bool counts_fit = command.processes == 1 || command.processes == command.world_size;
+  if (command.world_size < 1 || !counts_fit) refuse(line, "'processes' is neither 1 nor the world's size");
+  if (command.first < 0 || command.here < 0 || command.first > command.processes || command.here > command.processes - command.first)
+    refuse(line, "'first' and 'here' are none of its processes");
   return command;
 }
 
 LauncherEvent event_from_line(const std::string& line) {
-  const Message message(line);
-  const auto kind = message.field<std::string>("event");
-  LauncherEvent event;
-  if (kind == "ready") return event;
-  event.run = message.field<std::string>("run");
-  if (kind == "started") {
-    event.kind = LauncherEvent::Kind::started;
-    event.pids = message.field<std::vector<int>>("pids");
-  } else if (kind == "exit") {
-    event.kind = LauncherEvent::Kind::exit;
-    event.rank = message.field<int>("rank");
-    if (message.fields.has("signal"))
-      event.signal = signal_in(message);
-    else
-      event.code = message.field<int>("code");
-  } else if (kind == "signal") {
-    event.kind = LauncherEvent::Kind::told_to_stop;
-    event.signal = signal_in(message);
-  } else if (kind == "beat") {
-    event.kind = LauncherEvent::Kind::heartbeat;
-    event.rank = message.field<int>("rank");
-    event.heartbeat = read_heartbeat(message);
-  } else if (kind == "node_lost") {
-    event.kind = LauncherEvent::Kind::node_lost;
-    event.message = message.field<std::string>("message");
-  } else if (kind == "refused") {
-    event.kind = LauncherEvent::Kind::refused;
-    event.message = message.field<std::string>("message");
-  } else {
-    refuse(line, "unknown event");
-  }
+  LauncherEvent event = read_line(line, "event", &LauncherEvent::kind, kEvents);
+  if (event.signal < 0 || event.signal >= NSIG) refuse(line, "there is no such signal");
   return event;
 }
 

@@ -4,16 +4,53 @@
 
 #include <poll.h>
 
+#include <concepts>
 #include <csignal>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/launcher.h"
 
 namespace lockstep {
+
+// Structs that list their members once, for writer and reader: T::members(self, visit) calls visit("key", self.member) for each.
+
+template <class T>
+concept ListsMembers = requires(T& value) { T::members(value, [](const char*, auto&) {}); };
+template <ListsMembers T>
+void put_members(nlohmann::json& object, const T& value) {
+  T::members(value, [&object](const char* key, const auto& member) {
+    using Member = std::remove_cvref_t<decltype(member)>;
+    if constexpr (ListsMembers<Member>) put_members(object[key], member);
+    else if constexpr (std::same_as<Member, char>) object[key] = std::string(1, member);
+    else object[key] = member;
+  });
+}
+/// A field of another type throws ConfigError. One that is not there does so too, or leaves its member as it is.
+enum class Lacking { refused, left };
+template <ListsMembers T>
+void take_members(T& value, const JsonFields<>& fields, Lacking lacking = Lacking::left) {
+  T::members(value, [&](const char* key, auto& member) {
+    using Member = std::remove_cvref_t<decltype(member)>;
+    if (lacking == Lacking::left && !fields.has(key)) return;
+    if constexpr (ListsMembers<Member>) {
+      const auto part = fields.at<nlohmann::json>(key);
+      take_members(member, JsonFields(part, key), lacking);
+    } else if constexpr (std::same_as<Member, char>) {
+      const auto text = fields.at<std::string>(key);
+      if (text.size() != 1) throw ConfigError(std::string(key) + " is no character");
+      member = text.front();
+    } else {
+      member = fields.at<Member>(key);
+    }
+  });
+}
 
 /// lockstep to parent: what to start; of `kill` only `run` and `signal` count, of `tell` only `run` and `why`, of `heartbeat` only
 /// `run`, `rank` and `heartbeat`: what a rank on another host has reported.
@@ -23,6 +60,28 @@ struct ParentCommand : RankStart {
   std::string why;  ///< tell: for the ranks' side channels
   int rank = -1;
   HeartbeatNote heartbeat = {};
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    if (self.op == Op::quit) return;
+    visit("run", self.run);
+    if (self.op == Op::kill) visit("signal", self.signal);
+    if (self.op == Op::tell) visit("why", self.why);
+    if (self.op == Op::heartbeat) {
+      visit("rank", self.rank);
+      HeartbeatNote::members(self.heartbeat, visit);
+    }
+    if (self.op != Op::start) return;
+    visit("dir", self.dir);
+    visit("world", self.world_size);
+    visit("processes", self.processes);
+    visit("executed", self.executed);
+    visit("first", self.first);
+    visit("here", self.here);
+    visit("address", self.address);
+    visit("beats", self.heartbeats);
+    visit("command_started", self.command_started);
+  }
 };
 
 /// One line, ended by a newline.

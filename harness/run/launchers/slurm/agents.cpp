@@ -414,27 +414,22 @@ constexpr uint64_t kMostKeyBytes = 1 << 12;
 }  // namespace
 
 std::string to_line(const AgentHello& hello) {
-  json object = {{"key", hello.key}, {"node", hello.node}, {"build", hello.build}, {"isa", hello.isa}, {"pid", hello.pid}, {"slots", hello.slots}};
-  put_host(object, hello);
+  json object;
+  put_members(object, hello);
   return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 AgentHello hello_from_line(const std::string& line) {
   const json object = parse_json(line);
-  const JsonFields fields(object, "an agent's hello");
   AgentHello hello;
-  hello.key = fields.at<std::string>("key");
-  hello.node = fields.value("node", "");
-  take_host(hello, fields);
-  hello.build = fields.value("build", "");
-  hello.isa = fields.value("isa", "");
-  hello.pid = fields.value("pid", 0);
-  hello.slots = std::clamp(fields.value("slots", 1), 1, kMostSlots);
+  take_members(hello, JsonFields(object, "an agent's hello"));
+  if (hello.key.empty()) throw ConfigError("an agent's hello has no key");
+  hello.slots = std::clamp(hello.slots, 1, kMostSlots);
   return hello;
 }
 
 std::string key_in_file(const std::string& path) {
-  return read_fields(path, kMostKeyBytes, [](const JsonFields<>& object) { return object.value("key", ""); }).value_or("");
+  return read_members<AgentHello>(path, kMostKeyBytes).value_or(AgentHello{}).key;
 }
 
 AgentHello introduce_agent(const std::string& key) {

@@ -22,6 +22,17 @@ struct AgentHello : HostIdentity {
   std::string build, isa;
   int pid = 0;
   int slots = 1;        ///< processors that the job has there
+
+  template <class Self, class Visit>
+  static void members(Self& self, Visit visit) {
+    HostIdentity::members(self, visit);
+    visit("key", self.key);
+    visit("node", self.node);
+    visit("build", self.build);
+    visit("isa", self.isa);
+    visit("pid", self.pid);
+    visit("slots", self.slots);
+  }
 };
 
 /// One line, ended by a newline, and back. The latter throws ConfigError.
