@@ -34,6 +34,8 @@ Requires-Python: >=3.9
 Requires-Dist: torch
 """
 
+PROBE_ENTRY_POINTS = b"[pytest11]\nlockstep = lockstep_probe.pytest_plugin\n"
+
 JUDGE = """Metadata-Version: 2.1
 Name: lockstep-judge
 Version: {version}
@@ -48,13 +50,14 @@ def digest(data):
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-def write_wheel(out, name, version, tag, files, metadata, license_text):
+def write_wheel(out, name, version, tag, files, metadata, license_text, entry_points=b""):
     """`files`: a list of (path in the wheel, bytes, whether it can be executed)."""
     info = f"{name}-{version}.dist-info"
     pure = "true" if tag.endswith("-any") else "false"
     described = f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
     files = sorted(files) + [
         (f"{info}/licenses/LICENSE", license_text, False),
+        *([(f"{info}/entry_points.txt", entry_points, False)] if entry_points else []),
         (f"{info}/METADATA", metadata.format(version=version).encode(), False),
         (f"{info}/WHEEL", described.encode(), False),
     ]
@@ -106,7 +109,7 @@ def main():
     license_text = pathlib.Path(asked.license).read_bytes()
 
     probe = files_below(asked.probe, "lockstep_probe")
-    write_wheel(asked.out, "lockstep_probe", asked.version, "py3-none-any", probe, PROBE, license_text)
+    write_wheel(asked.out, "lockstep_probe", asked.version, "py3-none-any", probe, PROBE, license_text, PROBE_ENTRY_POINTS)
 
     data = f"lockstep_judge-{asked.version}.data"
     judge = [

@@ -16,7 +16,14 @@ import os
 from lockstep_probe.ownership import say, was_opened_here
 
 __version__ = "0.1.0"
-__all__ = ["attach"]
+__all__ = ["assert_same", "attach"]
+
+
+def assert_same(train, ranks=(1, 2), **options):
+    """Raises AssertionError unless `train(rank)` trains the same on each number of ranks: docs/start.md, `ranks.assert_same`."""
+    from lockstep_probe import ranks as running
+
+    return running.assert_same(train, ranks, **options)
 
 
 def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every=None, declare=None, average=None,

@@ -534,10 +534,15 @@ class Server:
                 time.sleep(0.005)
 
 
-def main():
+def main(started=True):
+    """Serves what is asked on stdin; `started`: as a program, and not a copy of a process that has imported what it needs."""
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = _start.environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    if not sys.flags.safe_path:
+    if started and not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the folder in which it was started
+    if not started:
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = _start.environment[name] = "1"
+        sys.modules["torch"].set_num_threads(1)
     _libc.prctl(_SET_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
