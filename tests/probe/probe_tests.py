@@ -36,7 +36,7 @@ import lockstep_probe.probe  # noqa: E402, F401
 
 from case import Bench, Problem  # noqa: E402
 
-FAMILIES = ("examples", "bits", "values", "led", "check", "starter", "layouts", "mistakes", "sharded_mistakes", "no_lines", "bad_input", "facts", "programs", "things", "resumed")
+FAMILIES = ("examples", "bits", "values", "led", "check", "starter", "in_pytest", "layouts", "mistakes", "sharded_mistakes", "no_lines", "bad_input", "facts", "programs", "things", "resumed")
 
 
 def run_one(case, options, folder, report):
