@@ -126,11 +126,21 @@ def left_behind(mark):
     return found
 
 
+def install(folder):
+    """As the wheel is: pytest then rewrites the package's modules, of which `-m` must find some."""
+    metadata = folder / "lockstep_probe-0.dist-info"
+    metadata.mkdir()
+    metadata.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: lockstep-probe\nVersion: 0\n")
+    metadata.joinpath("entry_points.txt").write_text("[pytest11]\nlockstep = lockstep_probe.pytest_plugin\n")
+    metadata.joinpath("RECORD").write_text("".join(f"lockstep_probe/{path.name},,\n" for path in pathlib.Path(PROBE, "lockstep_probe").glob("*.py")))
+
+
 def run(bench, *words):
+    install(bench.folder)
     bench.folder.joinpath("test_ranks.py").write_text(TESTS)
     mark = f"LOCKSTEP_TEST_FOLDER={bench.folder}"
-    variables = {**os.environ, "LOCKSTEP": bench.lockstep, "PYTHONPATH": PROBE, **dict([mark.split("=", 1)])}
-    command = [sys.executable, "-m", "pytest", "-p", "lockstep_probe.pytest_plugin", "-p", "no:cacheprovider", "-v", "test_ranks.py", *words]
+    variables = {**os.environ, "LOCKSTEP": bench.lockstep, "PYTHONPATH": f"{PROBE}{os.pathsep}{bench.folder}", **dict([mark.split("=", 1)])}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "test_ranks.py", *words]
     said = subprocess.run(command, cwd=bench.folder, env=variables, capture_output=True, text=True, timeout=600).stdout
     need(not left_behind(mark), f"a process is left: {left_behind(mark)}")
     return said

@@ -146,7 +146,7 @@ class Forker:
 
 
 def _words(ranks, name):
-    return [sys.executable, "-m", "lockstep_probe.ranks", str(ranks), name]
+    return [sys.executable, "-m", "lockstep_probe", str(ranks), name]
 
 
 def _program():
@@ -230,6 +230,8 @@ def _serve(listener):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__  # not what a test runner captures by
+        # pytest's own knows no code for `-m`.
+        sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "AssertionRewritingHook"]
         while True:
             channel, _ = listener.accept()
             if os.fork():
@@ -270,7 +272,7 @@ def _launch(ranks, name):
     store, running, ends, status = tempfile.mktemp(prefix="lockstep-store-"), {}, [], 0
     for rank in range(ranks):
         own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, _PREFIX + "STORE": store}
-        words = [sys.executable, "-m", "lockstep_probe.ranks", "--rank", name]
+        words = _words("--rank", name)
         process = subprocess.Popen(words, env={**os.environ, **{key: str(value) for key, value in own.items()}})
         running[process.pid] = rank, process
     try:
@@ -347,9 +349,3 @@ def main():
     if sys.argv[1] == "--rank":
         return _be_rank(sys.argv[2])
     return sys.exit(_launch(int(sys.argv[1]), sys.argv[2]))
-
-
-if __name__ == "__main__":
-    from lockstep_probe import ranks  # the bodies are that module's
-
-    ranks.main()
