@@ -14,7 +14,7 @@ PROBE = str(pathlib.Path(__file__).resolve().parents[2] / "probe" / "python")
 TESTS = '''
 import os, signal, sys, time
 import pytest, torch, torch.nn.functional as F, torch.distributed as dist
-from lockstep_probe import assert_same
+from lockstep_probe import agree, assert_same
 
 DATA = torch.randn(96, 6, generator=torch.Generator().manual_seed(1)), torch.randint(0, 3, (96,), generator=torch.Generator().manual_seed(2))
 
@@ -78,6 +78,14 @@ def test_plain(train, word):
         dist.all_reduce(total)
         assert total.item() == train.world_size
 
+@pytest.mark.ranks(3, compare=False, timeout=20)
+def test_agrees(train):
+    agree("lr", 0.1)
+    agree("mask", torch.arange(9))
+    for value in (0.1 * (train.rank + 1 if train.rank == 1 else 1), torch.arange(9) + (train.rank == 1), "ab"[train.rank == 1]):
+        with pytest.raises(RuntimeError, match="lr is not the same on all ranks: .* on rank 1; .* on ranks 0, 2"):
+            agree("lr", value)
+
 @pytest.mark.ranks(1, 2)
 def test_skipped(train):
     pytest.skip("nowhere")
@@ -112,7 +120,7 @@ SAYS = {
     "test_shares": ["12 rows cannot be shared out alike to 5 ranks"],
     "test_one_number": ["two numbers of ranks or more"],
 }
-GOOD = ["test_right PASSED", "test_plain[nothing] PASSED", "test_plain[child] PASSED", "test_skipped SKIPPED", "test_function PASSED"]
+GOOD = ["test_right PASSED", "test_plain[nothing] PASSED", "test_plain[child] PASSED", "test_skipped SKIPPED", "test_agrees PASSED", "test_function PASSED"]
 
 
 def left_behind(mark):

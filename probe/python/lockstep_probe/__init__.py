@@ -11,12 +11,14 @@
 Nothing is recorded, and nothing costs time, unless `lockstep trace` starts the program, LOCKSTEP_TRACE names a folder or `out` does.
 """
 
+import ctypes
+import hashlib
 import os
 
 from lockstep_probe.ownership import say, was_opened_here
 
 __version__ = "0.1.0"
-__all__ = ["assert_same", "attach"]
+__all__ = ["agree", "assert_same", "attach"]
 
 
 def assert_same(train, ranks=(1, 2), **options):
@@ -24,6 +26,31 @@ def assert_same(train, ranks=(1, 2), **options):
     from lockstep_probe import ranks as running
 
     return running.assert_same(train, ranks, **options)
+
+
+def agree(name, value, group=None):
+    """Raises RuntimeError on all ranks, naming the odd ones, unless `value` is the same on all of the group; a collective of theirs.
+
+    value  a number, a text, a tensor or anything else with a repr; tensors are compared by their bits, dtype and shape
+    """
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return
+    said = value
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        content = hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes)).hexdigest()[:12]
+        said = f"{flat.dtype} {tuple(value.shape)} {flat.tolist() if len(flat) < 5 else content}"
+    of_ranks = [None] * dist.get_world_size(group)
+    dist.all_gather_object(of_ranks, repr(said), group)
+    by_value = {}
+    for rank, each in enumerate(of_ranks):
+        by_value.setdefault(each, []).append(rank)
+    if len(by_value) > 1:
+        parts = (f"{each} on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" for each, ranks in sorted(by_value.items(), key=lambda at: len(at[1])))
+        raise RuntimeError(f"{name} is not the same on all ranks: {'; '.join(parts)}")
 
 
 def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every=None, declare=None, average=None,
