@@ -94,9 +94,13 @@ def test_skipped(train):
 def test_shares(train):
     loop(train)
 
-@pytest.mark.ranks(2)
-def test_one_number(train):
+@pytest.mark.ranks("2", stepz=3)
+def test_words(train):
     loop(train)
+
+@pytest.mark.ranks(2, rows=12, steps=4)
+def test_against_one(train):
+    loop(train, "sum")
 
 def test_function():
     assert_same(loop, ranks=(1, 2), rows=12, steps=4)
@@ -110,7 +114,7 @@ SAYS = {
     "test_rank[killed]": ["rank 1 of 2 was ended by signal 9"],
     "test_rank[leaves]": ["rank 1 of 2 ended with status 0"],
     "test_rank[skips]": ["rank 1 of 2 skipped the test: Skipped: not here"],
-    "test_plain[raises]": ["on 2 ranks", "rank 1 of 2 ended with status 1:", "ValueError: no such token"],
+    "test_plain[raises]": ["on 2 ranks", "rank 1 of 2 ended with status 1:", "ValueError: no such token", "rank 0 of 2 ended with status 1:"],
     "test_plain[exits]": ["rank 1 of 2 ended with status 4"],
     "test_plain[killed]": ["rank 1 of 2 was ended by signal 9"],
     "test_plain[skips]": ["rank 1 of 2 skipped the test: Skipped: not here"],
@@ -118,7 +122,8 @@ SAYS = {
     "test_plain[spins]": ["not ended within 8 s", r"rank 1, innermost frame first:\n.*in fails\n"],
     "test_plain[order]": [r"not ended within 8 s[^$]*in fails\n|rank \d of 2 (ended with status|was ended by signal)"],
     "test_shares": ["12 rows cannot be shared out alike to 5 ranks"],
-    "test_one_number": ["two numbers of ranks or more"],
+    "test_words": [r"takes numbers of ranks, and rows, .*; found '2', stepz=3"],
+    "test_against_one": ["1 against 2 ranks", "loss-over-world"],
 }
 GOOD = ["test_right PASSED", "test_plain[nothing] PASSED", "test_plain[child] PASSED", "test_skipped SKIPPED", "test_agrees PASSED", "test_function PASSED"]
 

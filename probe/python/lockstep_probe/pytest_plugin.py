@@ -106,11 +106,12 @@ def pytest_pyfunc_call(pyfuncitem):
         return None
     if ranks.current is not None:
         return _call(pyfuncitem)
-    numbers, options = marker.args, dict(marker.kwargs)
+    options = dict(marker.kwargs)
     compare, wrong = options.pop("compare", True), set(options) - set(_KNOWN)
-    if len(numbers) < 1 + bool(compare) or not all(isinstance(each, int) and each > 0 for each in numbers) or wrong:
-        pytest.fail(f"pytest.mark.ranks takes {'two numbers of ranks or more' if compare else 'numbers of ranks'}, and {', '.join(_KNOWN)}; "
-                    f"found {', '.join([*map(repr, numbers), *(f'{name}={value!r}' for name, value in marker.kwargs.items())])}",
+    numbers = (1, *marker.args) if compare and len(marker.args) == 1 else marker.args
+    if not numbers or not all(isinstance(each, int) and each > 0 for each in numbers) or wrong:
+        pytest.fail(f"pytest.mark.ranks takes numbers of ranks, and {', '.join(_KNOWN)}; "
+                    f"found {', '.join([*map(repr, marker.args), *(f'{name}={value!r}' for name, value in marker.kwargs.items())])}",
                     pytrace=False)  # fmt: skip
     config, name = pyfuncitem.config, pyfuncitem.lockstep_name
     folder = config._tmp_path_factory.mktemp("ranks")

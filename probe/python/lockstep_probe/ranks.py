@@ -21,6 +21,7 @@ import time
 
 bodies = {}  # by name: what a rank does with its Train
 current = None  # this rank's Train
+_LAST_WORDS = 1.0  # seconds that ranks have to end by themselves when one has failed
 _PREFIX = "LOCKSTEP_RANKS_"  # variables of a rank beside those of torchrun
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -175,7 +176,13 @@ def _failed(folder, otherwise):
         for rank, how in ends["ends"]:
             how = "skipped the test: " + skipped[rank] if rank in skipped else how
             lines.append(f"rank {rank} of {ends['ranks']} {how}" + (":\n\n" + said[rank].rstrip() + "\n" if rank in said else ""))
-    return Found(False, "\n".join(lines) if said or skipped else "\n".join([*lines, "", otherwise]).strip("\n"))
+    if not said and not skipped:
+        lines += ["", otherwise, *(f"\nlast lines of {path.name}:\n{_last_lines(path)}" for path in sorted(folder.glob("*log")) if path.stat().st_size)]
+    return Found(False, "\n".join(lines).strip("\n"))
+
+
+def _last_lines(path, most=12):
+    return "\n".join(path.read_text(errors="replace").splitlines()[-most:])
 
 
 def _stacks(folder):
@@ -275,26 +282,30 @@ def _launch(ranks, name):
         words = _words("--rank", name)
         process = subprocess.Popen(words, env={**os.environ, **{key: str(value) for key, value in own.items()}})
         running[process.pid] = rank, process
+    until = None
     try:
         while running:
-            pid, ended = os.wait()
+            pid, ended = os.waitpid(-1, os.WNOHANG if until else 0)
+            if until and time.monotonic() > until:
+                _kill(running)
+            if not pid:
+                time.sleep(0.02)
             if pid not in running:
                 continue
             rank, process = running.pop(pid)
             code = process.returncode = os.waitstatus_to_exitcode(ended)
-            ends.append((rank, f"was ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"))
+            by_us = until and time.monotonic() > until
+            how = f"was ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"
+            ends.append((rank, "waited for the others" if by_us else how))
             if code and not status:
                 status = 1 if code < 0 else code
                 print(f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: {pid})", flush=True)  # as torchrun has it
-                (_folder() / "ends.json").write_text(json.dumps({"ranks": ranks, "ends": ends}))
-                time.sleep(0.2)  # for what the others have to say of it
-                _kill(running)
+                until = time.monotonic() + _LAST_WORDS
+            (_folder() / "ends.json").write_text(json.dumps({"ranks": ranks, "ends": ends}))
     finally:
         _kill(running)
         with contextlib.suppress(OSError):
             os.unlink(store)
-    if not status:
-        (_folder() / "ends.json").write_text(json.dumps({"ranks": ranks, "ends": ends}))
     return status
 
 
