@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 JUDGED = ["harness/judge/compare/*.cpp", "harness/judge/compare/forced/*.cpp", "harness/judge/evidence/ledger.cpp",
           "harness/judge/evidence/replicas.cpp", "harness/judge/evidence/parts.cpp", "harness/judge/evidence/ledger.cpp"]
 # Tests of these rooms run first; what survives them meets real runs.
-ROOMS = ["compare", "causes", "evidence", "questions", "results", "cli"]
+ROOMS = ["judge/compare", "judge/causes", "judge/evidence", "answer/questions", "answer/results", "cli"]
 REAL_RUNS = "Verdicts*:Forced*:ExactArithmetic*:*ExactFault*"
 
 SWAPS = {" < ": " >= ", " >= ": " < ", " <= ": " > ", " > ": " <= ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && "}

@@ -13,8 +13,8 @@
 
 namespace lockstep::support {
 
-/// Lines "what => said" of the running test, held at its end to those under "== Suite.Test" in tests/said.txt. An end of line is written
-/// as \n, the folder `hidden` as DIR. LOCKSTEP_UPDATE_GOLDEN=1 rewrites the lines, whose difference must be read.
+/// Lines "what => said" of the running test, held at its end to those under "== Suite.Test" in tests/said.txt. Further lines are
+/// indented, and the folder `hidden` is written as DIR. LOCKSTEP_UPDATE_GOLDEN=1 rewrites the lines, whose difference must be read.
 class Said {
  public:
   explicit Said(std::string hidden = "") : hidden_(std::move(hidden)) {}
@@ -36,7 +36,9 @@ class Said {
     }
   }
   void operator()(const std::string& what, const std::string& said) {
-    now_ += what + " => " + replaced(hidden_.empty() ? said : replaced(said, hidden_, "DIR"), "\n", "\\n") + "\n";
+    std::string shown = hidden_.empty() ? said : replaced(said, hidden_, "DIR");
+    while (shown.ends_with('\n')) shown.pop_back();
+    now_ += replaced(what + " => " + shown, "\n", "\n    ") + "\n";
   }
 
  private:

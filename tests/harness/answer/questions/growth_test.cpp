@@ -207,6 +207,7 @@ TEST(Growth, SaysWhichRulesFit) {
     }
   });
   judged("nothing is measured outside", with({{none, -0.10}, {sqrt, -0.04}, {linear, 0.0}}));
+  judged("nor on the other side", with({{none, 0.0}, {sqrt, -0.04}, {linear, -0.10}}));
   judged("the middle is worst", with({{none, 0.0}, {sqrt, -0.10}, {linear, -0.05}}));
   judged("two rules have no parabola", with({{none, 0.0}, {sqrt, 0.1}}));
   // Each rule alone is worse with p = 0.02: enough for two rules, tested both ways, and not for the twelve ways of four.

@@ -111,6 +111,7 @@ TEST(Plan, HasTheRunsThatItsQuestionTakesAndNoOthers) {
   planned("pairs of one layout", pairs + "ranks: emulated}\naxes: {layout: [3x8, 8x3]}\n");
   planned("pairs of two layouts", pairs + "layout: 1x24}\naxes: {layout: [3x8, 8x3], optimizer: [sgd, adam]}\n");
   planned("a batch of another size", kHead + "axes: {layout: [5x5, 8x3]}\nallow_unequal_batch: true\n");
+  planned("noise is not certified", kOutcome + "noise: [row_order]\n");
   planned("a planted fault", kOutcome, set({"mutant.name=grad_scale", "mutant.factor=8"}));
   planned("no cells", kOutcome, only("nothing_like_it"));
 }
