@@ -61,9 +61,8 @@ Section unexpected_section(const Results& results) {
       found = finding_lines(document);
       const Cause* cause = cause_of(cell);  // The rows and answers above say it.
       std::erase_if(found, [&](const std::string& line) {
-        return line.starts_with("fix   ") || (cause && line == cause->evidence);
+        return line.starts_with("fix   ") || line.starts_with("to decide: ") || (cause && line == cause->evidence);
       });
-      if (!document.decide.empty()) found.push_back("to decide: " + clean_line(document.decide));
     }
     if (cell.failure)
       for (const std::string& line : cell.failure->last_lines) last.push_back(short_line(line, kLongestLine));

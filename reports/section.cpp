@@ -339,26 +339,41 @@ std::string table_text(const Table& given, bool colour, int width) {
   const bool whole = !table.folded && all <= kMostTerminalRows;
   if (!whole) std::erase_if(table.rows, [](const DataRow& row) { return !row.fault; });
   if (table.rows.empty() && table.folded) return "";
-  const int room = width > 0 ? width : table_width(0);
+  const int room = width > 0 ? width : table_width(0), sentence = width > 0 ? width - kBelow : kWhole;
   std::vector<std::vector<std::string>> cells;
   std::vector<std::string> below(table.rows.size());
+  std::vector<std::vector<std::string>> whole_cells(table.rows.size());
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     cells.emplace_back();
     const DataRow& row = table.rows[r];
     for (std::size_t i = 0; i < row.cells.size(); ++i) {
       const std::string line = ascii_minus(line_of(row.cells[i]));
-      if (i >= table.columns.size() || !table.columns[i].below)
+      if (i >= table.columns.size() || !table.columns[i].below) {
         cells.back().push_back(short_line(line, kLongestCell));
-      else if ((row.fault || row.open) && !line.empty())
-        below[r] += indented(wrapped(table.columns[i].head + ": " + line, room - kBelow), kBelow);
+        whole_cells[r].push_back(line);
+      } else if ((row.fault || row.open) && !line.empty()) {
+        below[r] += indented(wrapped(table.columns[i].head + ": " + line, sentence), kBelow);
+      }
     }
   }
   std::erase_if(table.columns, &Column::below);
   const std::vector<TableLine> lines =
       cells.empty() ? std::vector<TableLine>{} : table_lines(table.columns, cells, "    ", room);
   std::vector<std::size_t> last(table.rows.size());
-  for (std::size_t i = 0; i < lines.size(); ++i)
-    if (lines[i].row) last[*lines[i].row] = i;
+  std::vector<std::string> shown(table.rows.size()), cut(table.rows.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (!lines[i].row) continue;
+    last[*lines[i].row] = i;
+    shown[*lines[i].row] += lines[i].text;
+  }
+  // What a row of a fault has no room for is said below it.
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    for (std::size_t i = 1; i < table.columns.size() && (table.rows[r].fault || table.rows[r].open); ++i) {
+      const std::string whole = i < whole_cells[r].size() ? whole_cells[r][i] : "";
+      if (shown[r].find(whole) == std::string::npos)
+        cut[r] += indented(wrapped(table.columns[i].head + ": " + whole, sentence), kBelow);
+    }
+  }
   std::string out;
   std::size_t begun = 0;  // rows of the first block
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -366,7 +381,7 @@ std::string table_text(const Table& given, bool colour, int width) {
     if (line.row && *line.row == begun && !table.rows[begun++].group.empty())
       out += shorten("  " + clean_line(table.rows[*line.row].group), room) + "\n";
     out += painted(line.text, "bad", colour && line.row && table.rows[*line.row].fault) + "\n";
-    if (line.row && last[*line.row] == i) out += below[*line.row];
+    if (line.row && last[*line.row] == i) out += cut[*line.row] + below[*line.row];
   }
   if (!whole) out += fmt::format("  ({} rows: report.html)\n", all);
   return out;

@@ -327,13 +327,15 @@ int HangWatch::behind() const {
 }
 
 HangWatch::Unheard HangWatch::unheard(double now) const {
+  Unheard longest;
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const Process& process = processes_[r];
     const bool elsewhere = process.told != nullptr || (started_ && process.view == nullptr);
     if (!elsewhere || !watch_.alive(static_cast<int>(r))) continue;
-    if (const double silent_s = now - process.told_at; silent_s > kUnheard_s) return {static_cast<int>(r), silent_s};
+    const double silent_s = now - process.told_at;
+    if (silent_s > std::max(kUnheard_s, longest.seconds)) longest = {static_cast<int>(r), silent_s};
   }
-  return {};
+  return longest;
 }
 
 double HangWatch::next_look_s(double now) const {

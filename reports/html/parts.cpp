@@ -129,7 +129,7 @@ Datum verdict_of(const CellResult& cell, VerdictKind kind) {
 
 /// The code, or what differs, and where it first does.
 Datum cause_in_row(const CellResult& cell) {
-  constexpr int kLongest = 160;
+  constexpr int kLongest = 400;
   const Cause* cause = cause_of(cell);
   Datum why(cause ? clean_line(cause->code) : "");
   const Mechanism* m = cell.mechanism ? &*cell.mechanism : nullptr;
