@@ -20,18 +20,7 @@
 namespace lockstep {
 namespace {
 
-const char* symbol(Mark mark) {
-  switch (mark) {
-    case Mark::same:
-      return "✓";
-    case Mark::different:
-      return "✗";
-    case Mark::undecided:
-    case Mark::none:
-      break;
-  }
-  return "–";
-}
+const char* symbol(Mark mark) { return mark == Mark::same ? "✓" : mark == Mark::different ? "✗" : "–"; }
 
 const char* css_of(Mark mark) { return mark == Mark::same ? "ok" : mark == Mark::different ? "bad" : "und"; }
 
@@ -93,14 +82,13 @@ std::string with_short_numbers(const std::string& text) {
 /// The first difference takes the place of what was said of its phase.
 void mark_difference(const Divergence& first, std::vector<Fact>& facts) {
   const std::string phase = replaced(first.phase, "_", " ");
-  const std::string rank = first.rank == kRankUnknown ? "rank unknown" : first.rank < 0 ? "all ranks" : fmt::format("rank {}", first.rank);
   // How far they lie apart is in the sentence.
   const auto value = [](const std::string& text) { return text.substr(0, text.find("; ")); };
   std::string expected = with_short_numbers(value(first.expected)), found = with_short_numbers(value(first.actual));
   if (expected == found) expected = value(first.expected), found = value(first.actual);
   const std::string values = expected.empty() && found.empty() ? "" : fmt::format(": expected {}, found {}", expected, found),
                     where = first.where.empty() || first.where == phase ? "" : ", " + first.where;
-  const Fact fact{Mark::different, phase, rank + where + values};
+  const Fact fact{Mark::different, phase, rank_words(first.rank) + where + values};
   const auto at = std::ranges::find_if(facts, [&](const Fact& each) { return each.name.starts_with(phase); });
   if (at != facts.end())
     *at = fact;

@@ -22,8 +22,7 @@ std::span<const ReportFormat> report_formats();
 /// them.
 std::string render(const Results& results, const std::string& format);
 
-/// One offline page: no script, no request, drawings as static SVG, light and dark, printable. Equal results
-/// give equal bytes. Every text of the results is escaped; the page is well-formed XML too.
+/// One offline page: no request, drawings as static SVG, light and dark, printable. Equal results give equal bytes. Every text of the results is escaped; the page is well-formed XML too.
 std::string html_report(const Results& results);
 
 /// JUnit XML: the matrix is a test suite, each cell a test case. A verdict that is not expected is a

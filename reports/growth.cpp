@@ -26,14 +26,10 @@ std::string standing_words(const Growth& growth, const Growth::Rule& rule) {
 
 /// The level that the intervals of all judged rules have; below 0 where they differ, or none is judged.
 double common_level_of(const Growth& growth) {
-  double level = -1;
-  for (const Growth::Rule& rule : growth.rules) {
-    if (std::isnan(rule.difference.mean)) continue;
-    const double own = rule.difference.interval.level;
-    if (level >= 0 && std::abs(own - level) > 1e-9) return -1;
-    level = own;
-  }
-  return level;
+  Reach levels;
+  for (const Growth::Rule& rule : growth.rules)
+    if (!std::isnan(rule.difference.mean)) levels.take(rule.difference.interval.level);
+  return levels.high - levels.low <= 1e-9 ? levels.high : -1;
 }
 
 std::string interval_of(const Growth& growth, const Growth::Rule& rule, int decimals) {
@@ -200,10 +196,9 @@ std::vector<std::string> misses_of(const Detection& detection) {
 /// How the table is read, and the rule of its last column.
 std::string detection_caption(const Detection& detection) {
   return fmt::format(
-      "For each fault, the number of trials caught, at the exact step, in the exact tensor or collective{}, named "
-      "correctly; {}then how often each detector was the first to find it. Loss curve: trials that a comparison of "
-      "training-loss curves would have found: the loss (mean over ranks) is more than {:.0f} % away from the "
-      "reference's at any step, or the run ended early.",
+      "Trials of each fault: caught, at the exact step, in the exact tensor or collective{}, named correctly; {}then "
+      "how often each detector found it first. Loss curve: trials whose loss (mean over ranks) is more than {:.0f} % "
+      "away from the reference's at any step, or that ended early.",
       std::ranges::all_of(detection.rows, &DetectionRow::place_asked) ? "" : " (·: not asked)",
       has_exact_trials(detection)
           ? "exact: its free runs in exact arithmetic that show it at its step and place (·: it "

@@ -261,7 +261,7 @@ Answer controls_answer(const Results& results, int decimals) {
   if (!missed.empty()) return answer("No: " + join_words(missed) + " had to be found to differ.", "bad");
   if (caught.empty()) return answer("Unknown: it has no power control.", "und");
   const std::string divergent =
-      fmt::format("{} {} found to differ, as required: {}", counted(static_cast<int>(caught.size()), "power control"),
+      fmt::format("{} {} found to differ, as required: {}", counted(std::ssize(caught), "power control"),
                   caught.size() == 1 ? "was" : "were", join_words(caught));
   if (without.empty()) return answer("Yes: " + divergent + ".", "ok");
   return answer(fmt::format("Not everywhere: {}; unknown for comparisons with {}, where no cell was found to differ.",

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "harness/base/text.h"
 #include "reports/text.h"
 
 namespace lockstep {
@@ -13,14 +14,14 @@ namespace {
 
 // Elements that begin a line, so that golden files can be read and compared line by line.
 constexpr std::string_view kOwnLine[] = {
-    "article", "body",       "details", "div",   "error",      "failure",   "figure",     "footer",
+    "body",       "details", "div",   "error",      "failure",   "figure",     "footer",
     "g",       "h1",         "h2",      "h3",    "head",       "header",    "main",       "meta",
-    "nav",     "p",          "path",    "pre",   "properties", "property",  "section",    "style",
+    "p",          "path",    "pre",   "properties", "property",  "section",    "style",
     "svg",     "system-out", "table",   "tbody", "testcase",   "testsuite", "testsuites", "tfoot",
     "thead",   "title",      "tr",      "ul",    "li"};
 
 bool own_line(std::string_view tag) {
-  return std::find(std::begin(kOwnLine), std::end(kOwnLine), tag) != std::end(kOwnLine);
+  return std::ranges::find(kOwnLine, tag) != std::end(kOwnLine);
 }
 
 }  // namespace
@@ -32,15 +33,8 @@ void Markup::begin(std::string_view tag, const Attributes& attributes) {
   for (const Attribute& attribute : attributes) {
     out_ += ' ';
     out_ += attribute.name;
-    out_ += "=\"";
     // A line feed in an attribute would be read back as a space.
-    for (const char c : escape_markup(attribute.value)) {
-      if (c == '\n')
-        out_ += "&#10;";
-      else
-        out_ += c;
-    }
-    out_ += '"';
+    out_ += "=\"" + replaced(escape_markup(attribute.value), "\n", "&#10;") + '"';
   }
 }
 

@@ -54,15 +54,12 @@ static void open_table(Markup& out, std::string_view css, const std::vector<Colu
   open_scroll(out, label);
   out.open("table", {{"class", std::string(css)}}).open("thead").open("tr");
   for (const Column& column : heads) {
-    if (column.numbers)
-      out.element("th", {{"scope", "col"}, {"class", "n"}}, column.head);
-    else
-      out.element("th", {{"scope", "col"}}, column.head);
+    Attributes attributes{{"scope", "col"}};
+    if (column.numbers) attributes.push_back({"class", "n"});
+    out.element("th", attributes, column.head);
   }
   out.close().close().open("tbody");
 }
-
-static void close_table(Markup& out) { out.close().close().close(); }
 
 namespace {
 
@@ -165,7 +162,7 @@ void write_table(Markup& out, const Table& given) {
     out.raw(table.foot).close();
     out.element("td", {{"class", "gap"}, {"colspan", std::to_string(table.columns.size() - 2)}}, "").close();
   }
-  close_table(out);
+  out.close().close().close();
 }
 
 void write_head(Markup& out, const Part& part) {
@@ -425,13 +422,10 @@ std::string strip_of(const SuiteChart& chart, const ChartFrame& frame, const Cha
 std::string range_words(const SuiteChart& chart, const ChartSeries& series) {
   const ChartAxis& axis = chart.by_row ? chart.x : chart.y;
   if (series.points.empty()) return "—";
-  double low = HUGE_VAL, high = -HUGE_VAL;
-  for (const ChartPoint& point : series.points) {
-    low = std::min(low, chart.by_row ? point.x : point.y);
-    high = std::max(high, chart.by_row ? point.x : point.y);
-  }
-  const std::string end = value_words(axis, high);
-  return low == high ? end : value_words({axis.name, "", axis.log}, low) + " to " + end;
+  Reach reach;
+  for (const ChartPoint& point : series.points) reach.take(chart.by_row ? point.x : point.y);
+  const std::string end = value_words(axis, reach.high);
+  return reach.low == reach.high ? end : value_words({axis.name, "", axis.log}, reach.low) + " to " + end;
 }
 
 std::string chart_text(const SuiteChart& chart, int width) {
@@ -552,7 +546,7 @@ std::vector<std::string> names_of(const SuiteChart& chart) {
   std::vector<std::string> names;
   for (const ChartPanel& panel : chart.panels) {
     for (const ChartSeries& series : panel.series) {
-      if (std::ranges::find(names, series.name) == names.end()) names.push_back(series.name);
+      add_value(names, series.name);
     }
   }
   return names;
@@ -568,7 +562,7 @@ void write_keys(Markup& out, const SuiteChart& chart, const std::vector<std::str
   if (names.empty() && chart.marks.empty()) return;
   out.open("p", {{"class", "keys"}});
   for (const std::string& name : names)
-    key(out, "line " + css_of({name, CaseVerdict::good, {}}, names), clean_line(name));
+    key(out, "line " + css_of({name, CaseVerdict::good, {}}, names), clean_line(name), true);
   for (const ChartMark& mark : chart.marks)
     key(out, "edge", clean_line(mark.name) + ": " + value_words(chart.x, mark.at));
   out.close();
@@ -599,7 +593,9 @@ Plot plot_of(const SuiteChart& chart, const ChartPanel& panel, const ChartFrame&
             .x_ticks = ticks_of(chart.x, frame.x, alone ? 6 : 4),
             .y_ticks = ticks_of(chart.y, frame.y, alone ? 6 : 4),
             .x_name = axis_words(chart.x),
-            .y_name = axis_words(chart.y)};
+            .y_name = axis_words(chart.y),
+            .x_log = chart.x.log,
+            .y_log = chart.y.log};
   for (const ChartMark& mark : chart.marks) plot.rules.push_back({true, on_axis(chart.x, mark.at), "edge"});
   for (const ChartSeries& series : panel.series) {
     PlotLine line{clean_line(series.name), css_of(series, names), {}, true};
@@ -641,7 +637,7 @@ DataRow row_of_dots(const SuiteChart& chart, const ChartSeries& series, const Sc
   const std::string most = values.empty() ? "—" : value_words(chart.x, values.back()),
                     half = values.empty() ? "—" : value_words(chart.x, middle);
   Strip strip(scale, fmt::format("{}: median {}, at most {}", clean_line(series.name), half, most),
-              counted(static_cast<int64_t>(values.size()), "value"));
+              counted(std::ssize(values), "value"));
   strip.span(scale.low, scale.high, "grid");
   for (const ChartMark& mark : chart.marks) strip.rule(on_axis(chart.x, mark.at), "edge");
   for (const double value : values) {

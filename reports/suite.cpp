@@ -128,7 +128,7 @@ static Section outcomes_of(const SuiteResult& suite) {
   }
   if (!outcomes.rows.empty()) section.parts.push_back(tabled(table_of(outcomes)));
   if (!by_place)
-    section.parts.push_back(fold(counted(static_cast<int64_t>(all.rows.size()), "row") + " by place", {tabled(all)}));
+    section.parts.push_back(fold(counted(std::ssize(all.rows), "row") + " by place", {tabled(all)}));
   return section;
 }
 

@@ -27,8 +27,7 @@ constexpr AxisRange kDoubleWidth[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},   {0
                                   {0x1F300, 0x1F64F}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
 
 bool within(char32_t code, std::span<const AxisRange> ranges) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [code](const AxisRange& range) { return code >= range.first && code <= range.last; });
+  return std::ranges::any_of(ranges, [code](const AxisRange& range) { return code >= range.first && code <= range.last; });
 }
 
 int width_of(char32_t code) {
@@ -36,71 +35,29 @@ int width_of(char32_t code) {
   return within(code, kDoubleWidth) ? 2 : 1;
 }
 
+using Escape = std::pair<char, std::string_view>;
+
+std::string escaped(const std::string& text, std::span<const Escape> escapes) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    const auto found = std::ranges::find(escapes, c, &Escape::first);
+    found == escapes.end() ? out += c : out += found->second;
+  }
+  return out;
+}
+
+constexpr Escape kMarkup[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+// GitHub must not take an @ for a mention of a user.
+constexpr Escape kMarkdown[] = {{'&', "&amp;"}, {'<', "&lt;"},  {'>', "&gt;"}, {'@', "&#64;"}, {'|', "\\|"},
+                                {'\\', "\\\\"}, {'`', "\\`"},   {'*', "\\*"},  {'_', "\\_"},   {'[', "\\["},
+                                {']', "\\]"},   {'#', "\\#"},   {'~', "\\~"},  {'!', "\\!"},   {'$', "\\$"}};
+
 }  // namespace
 
-std::string escape_markup(std::string_view text) {
-  const std::string clean = clean_text(text);
-  std::string out;
-  out.reserve(clean.size());
-  for (const char c : clean) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+std::string escape_markup(std::string_view text) { return escaped(clean_text(text), kMarkup); }
 
-std::string escape_markdown(std::string_view text) {
-  std::string out;
-  for (const char c : clean_line(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '@':
-        out += "&#64;";
-        break;  // GitHub must not take it for a mention of a user
-      case '|':
-      case '\\':
-      case '`':
-      case '*':
-      case '_':
-      case '[':
-      case ']':
-      case '#':
-      case '~':
-      case '!':
-      case '$':
-        out += '\\', out += c;
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+std::string escape_markdown(std::string_view text) { return escaped(clean_line(text), kMarkdown); }
 
 int display_width(std::string_view text) {
   int width = 0;

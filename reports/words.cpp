@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -75,10 +74,6 @@ std::string band_words(double band_used, std::string_view of) {
   return fmt::format("{} {}{}", band_share(band_used), is_part ? "of " : "", of);
 }
 
-std::string used_words(const Mechanism& mechanism) {
-  return band_words(mechanism.band_used);
-}
-
 std::string probability_words(double p) {
   if (std::isnan(p)) return "not a number";
   if (p < 0.001) return p <= 0 ? "0" : "< 0.001";
@@ -102,15 +97,11 @@ std::string seeds_words(const std::vector<int64_t>& seeds) {
 
 double share_of_band(const GradientSignature& signature) {
   if (signature.difference == 0) return 0;
-  if (signature.band <= 0) return std::numeric_limits<double>::infinity();
+  if (signature.band <= 0) return HUGE_VAL;
   return signature.difference / signature.band;
 }
 
-namespace {
-
 bool leaves_out_zero(const MetricDifference& d) { return d.interval.low > 0 || d.interval.high < 0; }
-
-}  // namespace
 
 std::string metric_words(std::string_view metric) {
   const MetricName name = metric_name(metric);
@@ -141,12 +132,9 @@ bool is_negligible(const MetricDifference& d) {
   return std::abs(d.mean) < kLeast * std::max(std::abs(d.reference_mean), std::abs(d.cell_mean));
 }
 
-bool has_direction(const MetricDifference& difference) { return difference.has_direction; }
-
 bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& other) {
-  if (!leaves_out_zero(primary) || !leaves_out_zero(other) || is_negligible(primary) || is_negligible(other))
-    return false;
-  if (!has_direction(primary) || !has_direction(other)) return false;
+  for (const MetricDifference* each : {&primary, &other})
+    if (!leaves_out_zero(*each) || is_negligible(*each) || !each->has_direction) return false;
   const auto better = [](const MetricDifference& d) { return (d.mean > 0) == d.higher_is_better; };
   return better(primary) != better(other);
 }
@@ -162,11 +150,16 @@ std::string place_words(const Divergence& divergence) {
   std::string text = fmt::format("step {}", divergence.step);
   if (!divergence.phase.empty()) {
     std::string phase = clean_line(divergence.phase);
-    std::replace(phase.begin(), phase.end(), '_', ' ');
+    std::ranges::replace(phase, '_', ' ');
     text += ", " + phase;
   }
   if (divergence.rank >= 0) text += fmt::format(", rank {}", divergence.rank);
   return text;
+}
+
+std::string rank_words(int rank) {
+  if (rank == kRankUnknown) return "rank unknown";
+  return rank < 0 ? "all ranks" : fmt::format("rank {}", rank);
 }
 
 std::string failure_words(const Failure& failure) {
@@ -306,24 +299,24 @@ std::string declaration_words(const Results& results) {
 
 std::string question_words(const Results& results) {
   if (results.suite) return clean_line(results.suite->subject);
-  const std::string seeds = counted(static_cast<int64_t>(results.seeds.size()), "seed");
+  const std::string seeds = counted(std::ssize(results.seeds), "seed");
   const std::string margin = fmt::format("margin ± {:g}", results.primary.margin);
   if (results.detection) {
     return fmt::format("{}: which planted faults are found and named correctly, {}, {}", results.question,
-                       counted(static_cast<int64_t>(results.cells.size()), "trial"),
+                       counted(std::ssize(results.cells), "trial"),
                        counted(results.steps, "step"));
   }
   if (results.certificate) {
     return fmt::format("{}: do gradients equal those of the plain reference to {:g}, {}", results.question,
                        results.certificate->exact,
-                       counted(static_cast<int64_t>(results.cells.size()), "case"));
+                       counted(std::ssize(results.cells), "case"));
   }
   const QuestionPlan& asked = question_named(results.question);
   if (!asked.by_outcome) {
     return fmt::format("{}: {}, {}, {}", asked.name, asked.help, counted(results.steps, "step"), seeds);
   }
   return fmt::format("{}: {}, {}, {}{}", asked.name, clean_line(results.primary.metric), margin,
-                     counted(static_cast<int64_t>(results.seeds.size()), "paired seed"),
+                     counted(std::ssize(results.seeds), "paired seed"),
                      results.primary.test == OutcomeTest::sign ? ", sign test of the median" : "");
 }
 
@@ -345,7 +338,7 @@ std::vector<std::string> cell_anchors(const Results& results) {
   for (const CellResult& cell : results.cells) {
     const std::string base = "cell-" + slug(cell.scenario);
     std::string anchor = base;
-    for (int copy = 2; std::find(anchors.begin(), anchors.end(), anchor) != anchors.end(); ++copy) {
+    for (int copy = 2; std::ranges::find(anchors, anchor) != anchors.end(); ++copy) {
       anchor = base + "-" + std::to_string(copy);
     }
     anchors.push_back(anchor);
@@ -354,24 +347,22 @@ std::vector<std::string> cell_anchors(const Results& results) {
 }
 
 const ReferenceResult* reference_of(const Results& results, const CellResult& cell) {
-  const auto found =
-      std::find_if(results.references.begin(), results.references.end(),
-                   [&](const ReferenceResult& reference) { return reference.name == cell.reference; });
+  const auto found = std::ranges::find(results.references, cell.reference, &ReferenceResult::name);
   return found == results.references.end() ? nullptr : &*found;
+}
+
+const std::string* value_of(const Pairs& pairs, std::string_view key) {
+  const auto found = std::ranges::find(pairs, key, &Pairs::value_type::first);
+  return found == pairs.end() ? nullptr : &found->second;
+}
+
+void add_value(std::vector<std::string>& values, const std::string& value) {
+  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
 namespace {
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
 constexpr std::size_t kLeastPlaces = 6, kMostColumns = 8, kMostRows = 24;
-
-const std::string* value_of(const Pairs& pairs, std::string_view key) {
-  for (const auto& [name, value] : pairs) {
-    if (name == key) return &value;
-  }
-  return nullptr;
-}
 
 /// The values of all settings but two, in one text that tells two such sets apart.
 std::string rest_of(const CellResult& cell, const std::string& a, const std::string& b) {
@@ -380,10 +371,6 @@ std::string rest_of(const CellResult& cell, const std::string& a, const std::str
     if (key != a && key != b) rest += key + '\n' + value + '\n';
   }
   return rest;
-}
-
-void add_value(std::vector<std::string>& values, const std::string& value) {
-  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
 }
 
 AnswerGrid laid_out(const std::vector<const CellResult*>& cells, const std::string& a, const std::string& b) {
@@ -401,7 +388,7 @@ AnswerGrid laid_out(const std::vector<const CellResult*>& cells, const std::stri
   grid.cells.assign(grid.rows.size(), std::vector<const CellResult*>(grid.columns.size(), nullptr));
   for (const CellResult* cell : cells) {
     const auto at = [](const std::vector<std::string>& values, const std::string& value) {
-      return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
+      return static_cast<std::size_t>(std::ranges::find(values, value) - values.begin());
     };
     const CellResult*& place = grid.cells[at(grid.rows, *value_of(cell->settings, grid.row_axis))]
                                          [at(grid.columns, *value_of(cell->settings, grid.column_axis))];
@@ -425,8 +412,7 @@ bool is_product(const AnswerGrid& grid) {
 }  // namespace
 
 bool AnswerGrid::holds(const CellResult& cell) const {
-  return std::any_of(cells.begin(), cells.end(),
-                     [&](const auto& row) { return std::find(row.begin(), row.end(), &cell) != row.end(); });
+  return std::ranges::any_of(cells, [&](const auto& row) { return std::ranges::find(row, &cell) != row.end(); });
 }
 
 bool is_judged(const CellResult& cell) { return !cell.noise && !cell.anchor; }
@@ -474,16 +460,12 @@ std::string difference_and_half(const MetricDifference& difference, int decimals
 }
 
 std::optional<double> common_level(const Results& results) {
-  double level = 1 - results.primary.alpha;
-  bool first = true;
-  for (const CellResult& cell : results.cells) {
-    if (!cell.outcome || cell.anchor) continue;
-    const double own = cell.outcome->primary.interval.level;
-    if (!first && std::abs(own - level) > 1e-9) return std::nullopt;
-    level = own;
-    first = false;
-  }
-  return level;
+  std::vector<double> levels;
+  for (const CellResult& cell : results.cells)
+    if (cell.outcome && !cell.anchor) levels.push_back(cell.outcome->primary.interval.level);
+  if (levels.empty()) return 1 - results.primary.alpha;
+  const auto [low, high] = std::ranges::minmax(levels);
+  return high - low > 1e-9 ? std::nullopt : std::optional(levels.back());
 }
 
 std::string interval_name(const Results& results) {
@@ -575,7 +557,7 @@ std::string unexpected_cells(const Results& results) {
   if (count == 0) return "";
   if (count > 3) names += fmt::format(" and {} more", count - 3);
   return fmt::format("{} of {} not as expected: {}.", count,
-                     counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
+                     counted(std::ssize(results.cells), "cell"), names);
 }
 
 /// Does the matrix state what is expected of any of its cells, power controls apart?
@@ -621,24 +603,11 @@ Status suite_status(const Results& results) {
 }  // namespace
 
 const VerdictStyle& style_of(VerdictKind kind) {
-  static constexpr VerdictStyle kIdentical{"=", "identical", "ok"}, kWithin{"≈", "within envelope", "ok"},
-      kEquivalent{"=", "equivalent", "ok"}, kDivergent{"≠", "divergent", "bad"},
-      kInconclusive{"?", "inconclusive", "und"}, kFailed{"×", "failed", "fail"};
-  switch (kind) {
-    case VerdictKind::identical:
-      return kIdentical;
-    case VerdictKind::within_envelope:
-      return kWithin;
-    case VerdictKind::equivalent:
-      return kEquivalent;
-    case VerdictKind::divergent:
-      return kDivergent;
-    case VerdictKind::inconclusive:
-      return kInconclusive;
-    case VerdictKind::failed:
-      return kFailed;
-  }
-  return kInconclusive;
+  // In the order of VerdictKind.
+  static constexpr VerdictStyle kStyles[] = {{"=", "identical", "ok"},  {"≈", "within envelope", "ok"},
+                                             {"=", "equivalent", "ok"}, {"≠", "divergent", "bad"},
+                                             {"?", "inconclusive", "und"}, {"×", "failed", "fail"}};
+  return kStyles[static_cast<std::size_t>(kind)];
 }
 
 bool is_missed_control(const CellResult& cell) {

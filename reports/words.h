@@ -30,6 +30,8 @@ struct Status {
   std::string detail;
 };
 Status status_of(const Results& results);
+std::string rank_words(int rank);
+
 /// "24-way accuracy" of accuracy_24, "training loss / log N" of loss_over_log_n; unknown names as they are.
 std::string metric_words(std::string_view metric);
 
@@ -42,8 +44,8 @@ double chance_of(std::string_view metric);
 /// Is the difference below a millionth of the value? Nothing is better by so little.
 bool is_negligible(const MetricDifference& difference);
 
-/// False where neither way of a metric is better.
-bool has_direction(const MetricDifference& difference);
+/// Does its interval exclude 0?
+bool leaves_out_zero(const MetricDifference& d);
 
 /// Does this metric read better where the primary is worse, or worse where it is better? Only if both
 /// intervals leave 0 out.
@@ -126,8 +128,6 @@ std::string interval_words(const Interval& interval, int decimals);
 /// How much of the tolerance was used: "0 % of tolerance" (0), "19 % of tolerance", "8.6e+04 ×
 /// tolerance".
 std::string band_words(double band_used, std::string_view of = "tolerance");
-/// The same of a mechanism.
-std::string used_words(const Mechanism& mechanism);
 
 /// The same for a table: "0", "19 %", "8.6e+04 ×".
 std::string band_share(double band_used);
@@ -141,6 +141,14 @@ std::string seeds_words(const std::vector<int64_t>& seeds);
 /// Share of the band that one group used: difference / band; infinite if the band is 0 and the difference is
 /// not.
 double share_of_band(const GradientSignature& signature);
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+/// Null: none of that key.
+const std::string* value_of(const Pairs& pairs, std::string_view key);
+
+/// At the end, if it is not there.
+void add_value(std::vector<std::string>& values, const std::string& value);
 
 // The answer as a table: two axes of the matrix against each other, a cell where they meet.
 

@@ -41,13 +41,12 @@ std::vector<std::string> metrics_of(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (!cell.outcome) continue;
     for (const CurveDifference& curve : cell.outcome->curves) {
-      if (std::find(metrics.begin(), metrics.end(), curve.metric) == metrics.end())
+      if (std::ranges::find(metrics, curve.metric) == metrics.end())
         metrics.push_back(curve.metric);
     }
   }
   const auto order = [&results](const std::string& metric) { return metric != results.primary.metric; };
-  std::stable_sort(metrics.begin(), metrics.end(),
-                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  std::ranges::stable_sort(metrics, [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return metrics;
 }
 
@@ -130,10 +129,9 @@ void write_panel(Markup& out, const Drawn& d, double reach, const std::string& t
 Section differences_section(const Page& page) {
   Section section{"differences",
                   "When do they differ?",
-                  fmt::format("Mean of the paired differences by step, cell minus reference, with a band that covers "
-                              "all steps simultaneously, {}; green is the margin. A ring below the axis marks the "
-                              "first step at which the band leaves the margin, a dot the first at which it lies "
-                              "wholly outside. A grown batch is compared at equally many samples.",
+                  fmt::format("Mean paired difference by step, cell minus reference, in a band that holds at all steps "
+                              "at once, {}; green is the margin. Ring below the axis: the first step not wholly "
+                              "inside it. Dot: wholly outside.",
                               common_level(page.results) ? "at " + level_words(*common_level(page.results))
                                                          : "at the level of the cell's intervals"),
                   {}};
@@ -165,17 +163,16 @@ bool is_drawn(const CurveBand& band, std::size_t i) {
 }
 
 /// Powers of ten around all that is drawn.
-std::pair<double, double> range_of(const std::vector<CurveBand>& drift) {
-  double low = INFINITY, high = -INFINITY;
+AxisRange range_of(const std::vector<CurveBand>& drift) {
+  Reach reach;
   for (const CurveBand& band : drift) {
     for (std::size_t i = 0; i < band.steps.size(); ++i) {
       if (!is_drawn(band, i)) continue;
-      high = std::max(high, std::log10(band.high[i]));
-      low = std::min(low, std::log10(band.median[i] > 0 ? band.median[i] : band.high[i]));
+      for (const double value : {band.high[i], band.median[i]})
+        if (value > 0) reach.take(std::log10(value));
     }
   }
-  if (!(low <= high)) return {-8, -1};
-  return {std::floor(low), std::max(std::ceil(high), std::floor(low) + 1)};
+  return reach.decades({-8, -1});
 }
 
 std::string drift_plot(const std::vector<CurveBand>& drift) {
@@ -185,13 +182,15 @@ std::string drift_plot(const std::vector<CurveBand>& drift) {
   }
   const auto [low, high] = range_of(drift);
   Plot plot{.title = "Distance by step",
-            .description = "Both axes are logarithmic. Distances of 0 are not drawn.",
+            .description = "Distances of 0 are not drawn.",
             .x = {0, std::log10(last)},
             .y = {low, high},
             .x_ticks = powers_of_ten(0, std::log10(last)),
             .y_ticks = powers_of_ten(low, high),
             .x_name = "step",
-            .y_name = "distance"};
+            .y_name = "distance",
+            .x_log = true,
+            .y_log = true};
   for (const CurveBand& band : drift) {
     PlotLine line{label_of(band), "c" + std::to_string(plot.lines.size()), {}, false, false, label_of(band)};
     const auto y = [floor = low](double value) { return value > 0 ? std::max(std::log10(value), floor) : floor; };
@@ -244,10 +243,9 @@ Section drift_section(const Page& page) {
   return {"drift",
           "How far apart does rounding alone drive two runs?",
           "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance "
-          "relative to their norm, before the step; parameters whose gradient is zero by symmetry are separate, "
-          "because only rounding moves them (under Adam as far as any other). The rest: absolute differences. Lines "
-          "are medians over the seeds, bands reach from the smallest to the largest. A larger difference between "
-          "layouts is not due to rounding.",
+          "over their norm, before the step; those whose gradient is zero by symmetry are separate, since only "
+          "rounding moves them. The rest: absolute differences. Median and range over the seeds. A larger difference "
+          "between layouts is not due to rounding.",
           {columns(std::move(drawings)), tabled(drifts_of(cells))}};
 }
 
@@ -280,10 +278,9 @@ Section exact_section(const Page& page) {
   if (table.rows.empty()) return {};
   return {"exact",
           "Do they agree in exact arithmetic?",
-          "The first steps of one seed of each cell and its reference were repeated in an arithmetic that no layout "
-          "can change: each row is computed by itself, and sums do not round. Equal bits show that cell and reference "
-          "compute the same; a difference is not rounding, and has a step and a row. The verdicts are about the "
-          "native runs.",
+          "The first steps of one seed of each cell and its reference, repeated in an arithmetic that no layout "
+          "changes: each row by itself, sums without rounding. Equal bits show that both compute the same; a "
+          "difference is not rounding.",
           {tabled(std::move(table))}};
 }
 
@@ -344,11 +341,12 @@ std::string ladder_of(const Results& results) {
   } else if (count.inside == count.compared) {
     write_join(out, "ok", count.most_used ? "≈" : "=",
                fmt::format("{}, {}", counted(count.inside, "cell"),
-                           count.most_used ? "at most " + used_words(*count.most_used) + " used" : "all bits equal"));
+                           count.most_used ? fmt::format("at most {} used", band_words(count.most_used->band_used))
+                                           : "all bits equal"));
   } else {
     std::string text = fmt::format("{} of {} differ", count.divergent, counted(count.compared, "cell"));
     if (count.inside > 0) {
-      text += count.most_used ? fmt::format("; the others used at most {}", used_words(*count.most_used))
+      text += count.most_used ? fmt::format("; the others used at most {}", band_words(count.most_used->band_used))
                               : "; all bits of the others are equal";
     }
     write_join(out, count.divergent > 0 ? "bad" : "und", count.divergent > 0 ? "≠" : "?", text);
@@ -374,11 +372,6 @@ std::string ladder_of(const Results& results) {
   return out.take();
 }
 
-std::string rank_words(int rank) {
-  if (rank == kRankUnknown) return "rank unknown";
-  return rank < 0 ? "all ranks" : fmt::format("rank {}", rank);
-}
-
 /// The cell, where it first differs, how, and what shows the cause.
 DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
   DataRow row;
@@ -391,7 +384,7 @@ DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
   const Mechanism& m = *cell.mechanism;
   Note verdict = verdict_note(cell, m.verdict);
   if (!m.forced.empty())
-    verdict.text += ", " + used_words(m) + (m.band_measured || m.twins ? "" : " (estimated, not measured)");
+    verdict.text += ", " + band_words(m.band_used) + (m.band_measured || m.twins ? "" : " (estimated, not measured)");
   Datum when = m.compared_steps > 0 && m.verdict == VerdictKind::identical
                    ? fmt::format("not in {}", counted(m.compared_steps, "step"))
                : m.verdict == VerdictKind::within_envelope ? "within tolerance"
@@ -425,9 +418,8 @@ Section mechanism_section(const Page& page) {
     table.rows.push_back(mechanism_row(page.results.cells[i], page.anchors[i]));
   return {"mechanism",
           "Do cell and reference compute the same?",
-          "Each cell is compared with its reference, value by value. Emulated and real ranks must agree bit for bit; "
-          "one process "
-          "and the ranks must agree to rounding.",
+          "Each cell against its reference, value by value. Emulated and real ranks must agree bit for bit, one "
+          "process and the ranks to rounding.",
           {drawing(ladder_of(page.results)), tabled(std::move(table))}};
 }
 
@@ -451,8 +443,8 @@ Section certification_section(const Page& page) {
   if (!any) return {};
   return {"certified",
           "What was certified, and how",
-          "Long runs use emulated ranks. Their first steps were repeated on real ranks and must give the same bits; "
-          "with a backend that does not specify its summation order (NCCL) they must agree within a tolerance.",
+          "Long runs use emulated ranks. Their first steps were repeated on real ranks and must give the same bits, "
+          "or agree within a tolerance where a backend (NCCL) does not specify its summation order.",
           {tabled(std::move(table))}};
 }
 

@@ -36,8 +36,7 @@ std::vector<Family> families_of(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (!cell.noise_scale || !is_judged(cell) || cell.power_control) continue;
     const std::string heading = heading_of(results, cell);
-    auto found =
-        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.heading == heading; });
+    auto found = std::ranges::find(families, heading, &Family::heading);
     if (found == families.end()) found = families.insert(families.end(), {heading, {}});
     found->cells.push_back(&cell);
   }
@@ -51,39 +50,34 @@ std::string caveat_of(const Family& family) {
   const auto same = [&first](const CellResult* cell) {
     return cell->noise_scale->caveat == first.noise_scale->caveat;
   };
-  if (std::all_of(family.cells.begin(), family.cells.end(), same))
+  if (std::ranges::all_of(family.cells, same))
     return caveat.empty() ? "Rows are independent examples of one objective: the theory applies." : caveat;
   return name_words(first.scenario) + ": " + caveat;
 }
 
-/// Smallest and largest of what is drawn, as powers of ten.
-std::pair<double, double> range_of(const std::vector<Family>& families) {
-  double low = INFINITY, high = -INFINITY;
+/// Of what is drawn, as powers of ten.
+AxisRange range_of(const std::vector<Family>& families) {
+  Reach reach;
   for (const Family& family : families) {
     for (const CellResult* cell : family.cells) {
-      for (const double value : cell->noise_scale->batch_at) {
-        if (!std::isfinite(value) || value <= 0) continue;
-        low = std::min(low, std::log10(value)), high = std::max(high, std::log10(value));
-      }
-      if (cell->noise_scale->big_batch > 0) {
-        low = std::min(low, std::log10(cell->noise_scale->big_batch));
-        high = std::max(high, std::log10(cell->noise_scale->big_batch));
-      }
+      for (const double value : cell->noise_scale->batch_at)
+        if (value > 0) reach.take(std::log10(value));
+      if (cell->noise_scale->big_batch > 0) reach.take(std::log10(cell->noise_scale->big_batch));
     }
   }
-  if (!(low <= high)) return {0, 2};
-  return {std::floor(low), std::max(std::ceil(high), std::floor(low) + 1)};
+  return reach.decades({0, 2});
 }
 
-std::string family_plot(const Family& family, std::pair<double, double> range, double last_step) {
+std::string family_plot(const Family& family, AxisRange range, double last_step) {
   Plot plot{.title = "Gradient noise scale by step",
             .description = "Noise scale over all steps:",
             .x = {0, last_step},
-            .y = {range.first, range.second},
+            .y = range,
             .x_ticks = step_axis(last_step, 7),
-            .y_ticks = powers_of_ten(range.first, range.second),
+            .y_ticks = powers_of_ten(range.low, range.high),
             .x_name = "step",
-            .y_name = "rows"};
+            .y_name = "rows",
+            .y_log = true};
   for (const CellResult* cell : family.cells) {
     const NoiseScale& n = *cell->noise_scale;
     const std::string name = name_words(cell->scenario);
@@ -105,8 +99,7 @@ std::string family_plot(const Family& family, std::pair<double, double> range, d
 Section noise_section(const Page& page) {
   Section section{"noise-scale", "How noisy are the gradients?",
                   "Gradient noise scale in rows (McCandlish et al. 2018), from the ranks' own gradients against the reduced one, by block "
-                  "of steps. A batch well below it gains from more rows, a batch well above it hardly. A block with |G|² not above 0 has "
-                  "no value.",
+                  "of steps. A batch well below it gains from more rows, a batch well above it hardly.",
                   {}};
   const std::vector<Family> families = families_of(page.results);
   if (families.empty() || !varies_batch_or_rate_rule(page.results)) return section;
@@ -118,7 +111,7 @@ Section noise_section(const Page& page) {
       for (const int64_t at : cell->noise_scale->at) last = std::max(last, static_cast<double>(at));
     }
   }
-  const auto range = range_of(families);
+  const AxisRange range = range_of(families);
   std::vector<Part> drawings;
   for (const Family& family : families) {
     const std::size_t more = family.cells.size() - std::min(family.cells.size(), kMostCurves);
@@ -136,7 +129,6 @@ namespace {
 
 /// Shades by share of the band: three steps inside, then by powers of ten outside.
 std::string shade_of(double share) {
-  if (std::isnan(share)) return "h6";
   if (share <= 0.1) return "h0";
   if (share <= 0.5) return "h1";
   if (share <= 1) return "h2";
@@ -153,8 +145,7 @@ std::string fixed(double value, int decimals) {
 }
 
 const GradientSignature* find_group(const ForcedStep& step, const std::string& group) {
-  const auto found =
-      std::find_if(step.groups.begin(), step.groups.end(), [&](const auto& s) { return s.group == group; });
+  const auto found = std::ranges::find(step.groups, group, &GradientSignature::group);
   return found == step.groups.end() ? nullptr : &*found;
 }
 
@@ -205,8 +196,8 @@ Section gradients_section(const Page& page) {
   }
   if (shown.empty()) return {};
   Section section{"gradients", "How the gradients differ",
-                  "Both runs start from the reference's weights and batch, so training cannot amplify rounding. Shaded: ‖g − g_ref‖ as a "
-                  "share of the rounding tolerance. Below each share: ratio c = ⟨g, g_ref⟩ / ‖g_ref‖² · cosine · residual ‖g − c g_ref‖ / ‖g‖.",
+                  "Both runs start from the reference's weights and batch. Shaded: ‖g − g_ref‖ as a share of the rounding tolerance. "
+                  "Below: ratio c = ⟨g, g_ref⟩ / ‖g_ref‖² · cosine · residual ‖g − c g_ref‖ / ‖g‖.",
                   {drawing(shades())}};
   for (const std::size_t i : shown) {
     const CellResult& cell = page.results.cells[i];
@@ -218,7 +209,7 @@ Section gradients_section(const Page& page) {
     std::vector<Part> parts{tabled(steps_of(ends, false))};
     if (all.size() > 2) parts.push_back(fold(fmt::format("All {} forced steps", all.size()), {tabled(steps_of(all, shown.size() > kFoldAll))}));
     const std::string id = "gradients-" + page.anchors[i], name = name_words(cell.scenario) + " against " + name_words(cell.reference);
-    const Note used{used_words(m), m.band_used <= 1 ? "t-ok" : "t-bad"};
+    const Note used{band_words(m.band_used), m.band_used <= 1 ? "t-ok" : "t-bad"};
     if (folded) {
       section.parts.push_back(fold(name, std::move(parts), id, used));
       continue;
@@ -301,29 +292,13 @@ std::string rules_plot(const Results& results, const Growth& g) {
   return plot_drawing(plot);
 }
 
-std::string range_words(const Interval& i) {
-  return i.low < i.high ? fmt::format("{:.2f} to {:.2f}", i.low, i.high) : fmt::format("{:.2f}", i.low);
-}
-
 std::string growth_caption(const Growth& g) {
   std::string text;
-  if (std::isfinite(g.measured_exponent)) {
-    text += fmt::format(
-        "Dashed: the parabola through the means of none, sqrt and linear; its best exponent is {:.2f}",
-        g.measured_exponent);
-    if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high)) {
-      text += fmt::format(", {} interval {:.2f} to {:.2f} by Student's t over seeds (bar above the axis)",
-                          level_words(g.measured_interval.level), g.measured_interval.low,
-                          g.measured_interval.high);
-    }
-    text += ". ";
-  } else if (std::isfinite(parabola_of(g).a)) {
-    text += "A parabola through the means has no best exponent between 0 and 1. ";
-  }
-  text += std::isfinite(g.predicted_exponent)
-              ? fmt::format("Shaded: the exponents that the gradient noise scale predicts, {}.", range_words(predicted_of(g)))
-              : "No prediction.";
-  return text;
+  if (std::isfinite(g.measured_exponent))
+    text = "Dashed: the parabola through the means of none, sqrt and linear; bar above the axis: its best exponent. ";
+  else if (std::isfinite(parabola_of(g).a))
+    text = "A parabola through the means has no best exponent between 0 and 1. ";
+  return text + (std::isfinite(g.predicted_exponent) ? "Shaded: what the gradient noise scale predicts." : "No prediction.");
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace lockstep {
 namespace {
 
 std::string reading(const MetricDifference& d) {
-  if (!(d.interval.low > 0 || d.interval.high < 0) || is_negligible(d)) return "";
-  if (!has_direction(d)) return d.mean > 0 ? "higher" : "lower";
+  if (!leaves_out_zero(d) || is_negligible(d)) return "";
+  if (!d.has_direction) return d.mean > 0 ? "higher" : "lower";
   return (d.mean > 0) == d.higher_is_better ? "better" : "worse";
 }
 
@@ -50,8 +50,8 @@ Section metrics_section(const Page& page) {
   constexpr std::size_t kShownOpen = 8;
   Section section{"metrics",
                   "All metrics",
-                  "Paired differences, cell minus reference. A marked row disagrees with the primary metric: both "
-                  "intervals exclude 0, one is better and the other worse.",
+                  "Paired differences, cell minus reference. A marked row disagrees with the primary metric: better where "
+                  "it is worse, both intervals excluding 0.",
                   {}};
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     const CellResult& cell = results.cells[i];
@@ -146,10 +146,8 @@ Part p_values(const Page& page, const std::vector<std::size_t>& cells) {
           probability_words(cell.outcome->p_different), in_family ? probability_words(cell.outcome->p_holm) : "—"}});
   }
   return fold("p values, plain and Holm-adjusted over the cells",
-              {tabled(std::move(table)), prose("Not equivalent: the larger p of the two one-sided tests. No "
-                                               "difference: p of the two-sided test; and the same Holm-adjusted over "
-                                               "all cells except power controls and A/A pairs, for a conclusion about "
-                                               "one cell that was picked from them.")});
+              {tabled(std::move(table)), prose("Not equivalent: the larger p of both one-sided tests. No difference: "
+                                               "p of the two-sided test. Holm: for one cell picked from all.")});
 }
 
 Table estimates_of(const Page& page, const std::vector<std::size_t>& cells) {
@@ -176,11 +174,9 @@ Section power_section(const Page& page) {
   Section section{"power",
                   "How sure is that?",
                   "Power: the probability that these seeds show equivalence if the true difference is 0, or half the "
-                  "margin. It uses the upper bound of the standard deviation (level 0.8) and not the measured "
-                  "difference. Green is 0.8 and above. Seeds: how many seeds a new run needs for a power of 0.8 (to "
-                  "extend this run use seeds: auto); excluded: the interval excludes such a difference. Smallest "
-                  "visible: the smallest true difference that so many seeds find with probability 0.8, with the "
-                  "largest upper bound among the cells and power controls of the question.",
+                  "margin, from the upper bound of the standard deviation (level 0.8). Seeds: "
+                  "those that a new run needs for 0.8; excluded: the interval excludes such a difference. Smallest "
+                  "visible: the true difference that so many seeds find with probability 0.8.",
                   {tabled(powers_of(page, cells)), p_values(page, cells)}};
   for (const ControlledQuestion& question : controlled_questions(page.results))
     if (const std::string sight = sight_in_words(question); !sight.empty())
@@ -200,15 +196,9 @@ std::string analysis_words(const Look& look) {
 }
 
 std::string ended_words(const Sequential& s) {
-  switch (s.ended) {
-    case InterimEnd::decided:
-      return "decided";
-    case InterimEnd::most_seeds:
-      return "the most seeds allowed were used";
-    case InterimEnd::budget:
-      return "the time budget is spent";
-  }
-  return "";
+  return s.ended == InterimEnd::decided      ? "decided"
+         : s.ended == InterimEnd::most_seeds ? "the most seeds allowed were used"
+                                             : "the time budget is spent";
 }
 
 std::string analyses_drawing(const CellResult& cell, const Scale& axis) {
@@ -235,8 +225,7 @@ Section looks_section(const Page& page) {
                           static_cast<double>(cell.outcome->sequential->looks.back().n)});
   }
   if (cells.empty()) return {};
-  std::vector<Tick> ticks;
-  for (const double n : step_ticks(axis.high, 7).values) ticks.push_back({n, fmt::format("{:.0f}", n)});
+  std::vector<Tick> ticks = numbered(step_ticks(axis.high, 7));
   Table table{.css = "rows looks",
               .columns = drawn_columns("interim analyses", {"seeds", "level of the last analysis, α spent"}),
               .rows = {},
@@ -249,13 +238,12 @@ Section looks_section(const Page& page) {
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const Sequential& s = *cell.outcome->sequential;
-    const VerdictStyle& style = style_of(cell.outcome->verdict);
+    const std::string words = verdict_note(cell, cell.outcome->verdict).text;
     table.rows.push_back(
         {{label_of(cell, page.anchors[i]), Datum().drawn(analyses_drawing(cell, axis)),
           fmt::format("{} of {}", s.looks.back().n, s.most),
           fmt::format("{:.2g}, {:.2g}", s.looks.back().alpha_here, s.looks.back().alpha_spent),
-          Datum(fmt::format("{} {}", style.symbol, style.words), "t-" + row_css(cell, cell.outcome->verdict))
-              .note(ended_words(s))}});
+          Datum(words, "t-" + row_css(cell, cell.outcome->verdict)).note(ended_words(s))}});
     for (const Look& look : s.looks) {
       all.rows.push_back({{name_words(cell.scenario), std::to_string(look.n), fmt::format("{:.3g}", look.information),
                            fmt::format("{:.3g}", look.alpha_here), fmt::format("{:.3g}", look.alpha_spent),
@@ -264,9 +252,8 @@ Section looks_section(const Page& page) {
   }
   return {"looks",
           "How many seeds did it take?",
-          "Seeds were added until the verdict was decided. Testing repeatedly at one fixed level would raise the "
-          "error rate, so each interim analysis has its own level, and together they spend no more than α. A ring is "
-          "an analysis that left the verdict open, a dot is one that decided it.",
+          "Seeds were added until the verdict was decided. Each interim analysis has its own level, and together they "
+          "spend no more than α. Ring: the verdict stayed open. Dot: it was decided.",
           {tabled(std::move(table)), fold("All interim analyses", {tabled(std::move(all))})}};
 }
 
@@ -353,10 +340,9 @@ Section target_section(const Page& page) {
   return {
       "target",
       "How soon do they reach the target?",
-      fmt::format("Samples until {} reached {:g}, relative to the reference, median over pairs of one seed: right of "
-                  "the line is later. A run that never reached it has no value: an arrowhead marks that half of the "
-                  "runs did not; a pair in which neither did has no ratio. Below each median is its interval between "
-                  "two order statistics, with its level. Sooner and later count pairs; p is that of the sign test.",
+      fmt::format("Samples until {} reached {:g}, over the reference's, median over pairs of one seed: right of the "
+                  "line is later. Arrowhead: half of the runs never did. Below each median: its interval and level. "
+                  "Sooner and later count pairs; p is that of the sign test.",
                   metric_words(results.primary.metric), results.cells[cells.front()].outcome->target->target),
       {tabled(std::move(table))}};
 }

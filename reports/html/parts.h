@@ -21,7 +21,11 @@ struct Page {
 /// The style sheet.
 std::string_view html_style();
 
-/// An offline page up to its body: nothing may be loaded or run, whatever a name or a log line holds.
+/// Values under the pointer and series that a click hides. The page's policy lets it alone run, by its SHA-256.
+std::string_view html_script();
+constexpr const char* kScriptHash = "FmKTq3hjhhMKtUkSC8vvsBKsOLrqkSlOUhmsGEwvxgA=";
+
+/// An offline page up to its body: nothing may be loaded, and only the script run, whatever a name or a log line holds.
 void open_page(Markup& out, const std::string& title);
 
 /// "≠ divergent" in its colour.

@@ -16,15 +16,7 @@
 namespace lockstep {
 namespace {
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
 constexpr int kLongestValue = 400;  ///< columns; a value beyond it is in results.json
-
-const std::string* find(const Pairs& pairs, const std::string& key) {
-  const auto found =
-      std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == key; });
-  return found == pairs.end() ? nullptr : &found->second;
-}
 
 struct FieldDifference {
   std::string key;
@@ -35,11 +27,11 @@ struct FieldDifference {
 std::vector<FieldDifference> differences_of(const Pairs& reference, const Pairs& cell) {
   std::vector<FieldDifference> out;
   for (const auto& [key, value] : cell) {
-    const std::string* other = find(reference, key);
+    const std::string* other = value_of(reference, key);
     if (!other || *other != value) out.push_back({key, other, &value});
   }
   for (const auto& [key, value] : reference) {
-    if (!find(cell, key)) out.push_back({key, &value, nullptr});
+    if (!value_of(cell, key)) out.push_back({key, &value, nullptr});
   }
   return out;
 }
@@ -54,8 +46,8 @@ Pairs equal_fields(const Results& results) {
   Pairs equal;
   if (all.empty()) return equal;
   for (const auto& [key, value] : *all.front()) {
-    const bool everywhere = std::all_of(all.begin(), all.end(), [&](const Pairs* pairs) {
-      const std::string* other = find(*pairs, key);
+    const bool everywhere = std::ranges::all_of(all, [&](const Pairs* pairs) {
+      const std::string* other = value_of(*pairs, key);
       return other && *other == value;
     });
     if (everywhere) equal.emplace_back(key, value);
@@ -128,7 +120,7 @@ Section provenance_section(const Page& page) {
     section.parts.push_back(tabled(config_differences(page)));
     if (const Pairs equal = equal_fields(results); !equal.empty())
       section.parts.push_back(
-          fold(counted(static_cast<int64_t>(equal.size()), "setting") + " equal in all runs", {pairs_table(equal)}));
+          fold(counted(std::ssize(equal), "setting") + " equal in all runs", {pairs_table(equal)}));
   }
   if (!results.provenance.empty()) {
     section.parts.push_back(heading("Build, machine and data"));
@@ -158,13 +150,6 @@ Section commands_section(const Page& page) {
 // What the layouts cost: speed-up against the ideal and this machine's cores, and where the time goes.
 namespace {
 
-std::string size_words(double bytes) {
-  if (!std::isfinite(bytes)) return "—";
-  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", bytes / 1024);
-  return fmt::format("{:.1f} MiB", bytes / 1024 / 1024);
-}
-
 std::string figure_or_dash(double value, int decimals, std::string_view unit = "") {
   return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, decimals, unit) : "—";
 }
@@ -172,7 +157,7 @@ std::string figure_or_dash(double value, int decimals, std::string_view unit = "
 std::vector<std::string> timing_groups(const Timing& timing) {
   std::vector<std::string> groups;
   for (const TimingRow& row : timing.rows) {
-    if (std::ranges::find(groups, row.group) == groups.end()) groups.push_back(row.group);
+    add_value(groups, row.group);
   }
   return groups;
 }
@@ -251,7 +236,7 @@ Table costs_of(const Timing& timing, const std::string& group) {
           figure_or_dash(row.rows_per_second, 0),
           Datum(figure_or_dash(row.speed_up, 2)).note(range_words(row.speed_up_range, 1, 2)),
           Datum(figure_or_dash(100 * row.efficiency, 0, " %")).note(range_words(row.speed_up_range, 100.0 / ranks, 0)),
-          share_of_step(row), size_words(row.bytes), size_words(row.activation_bytes), size_words(row.weight_bytes)}});
+          share_of_step(row), bytes_words(row.bytes), bytes_words(row.activation_bytes), bytes_words(row.weight_bytes)}});
   }
   return table;
 }
@@ -261,10 +246,9 @@ Table costs_of(const Timing& timing, const std::string& group) {
 Section costs_section(const Timing& timing) {
   Section section{"costs",
                   "What does it cost?",
-                  "Real ranks, one run at a time on the machine. Speed-up: rows a second relative to one rank of the "
-                  "same group. Each figure is the median over the runs; with it stand the fastest and the slowest, "
-                  "which are no confidence interval. Communication: the share of a step that the rank that waits most "
-                  "spends waiting. Memory is per rank. Crowded: more ranks than cores.",
+                  "Real ranks, one run at a time. Speed-up: rows a second over those of one rank of the same group. "
+                  "Medians of the runs, with the fastest and slowest. Communication: the share of a step that the rank "
+                  "that waits most waits. Memory is per rank. Crowded: more ranks than cores.",
                   {}};
   if (timing.rows.empty()) return section;
   if (!timing.sentence.empty()) section.parts.push_back(prose(clean_line(timing.sentence)));
@@ -387,7 +371,7 @@ Table losses_of(const Certificate& certificate) {
           none ? "—" : compact_number(row.worst), none ? "" : clean_line(g.group), none ? "—" : compact_number(g.ratio),
           none ? "—" : cosine_words(g.cosine), none ? "—" : compact_number(g.residual),
           none ? "" : fmt::format("{}, step {}", name_words(row.worst_cell), row.worst_step),
-          count_words(row.costs.energies), size_words(row.costs.bytes), times_words(row.time_to_local)}});
+          count_words(row.costs.energies), bytes_words(row.costs.bytes), times_words(row.time_to_local)}});
   }
   return table;
 }
@@ -402,10 +386,9 @@ Section certificate_section(const Certificate& certificate) {
       "Does every loss equal the loss of one process?",
       fmt::format("Gradients after the mean over ranks, at the weights of step {} of the plain reference: one process "
                   "with all rows. The tolerance is {:g} of max(|g_ref|, size of the summed terms) in each "
-                  "parameter group; a row shows the case and group that use most of it. Energies: how many "
-                  "the busiest rank computes in a step. Received: what a rank gets from the loss's collectives. "
-                  "Time: relative to the same cases with local negatives, median over the cases, a few steps "
-                  "each: an order of magnitude only.",
+                  "parameter group; a row shows the case and group that use most of it. Energies: of the busiest "
+                  "rank in a step. Received: by a rank from the loss's collectives. Time: over that with local "
+                  "negatives, median of the cases: an order of magnitude only.",
                   steps, certificate.exact),
       {tabled(losses_of(certificate))}};
 }

@@ -57,7 +57,8 @@ bool is_compared(const CellResult& cell) {
 std::string band_of(const BandAxis& axis, const CellResult& cell) {
   const bool compared = is_compared(cell);
   Strip strip(axis.scale(),
-              name_words(cell.scenario) + ": " + (compared ? used_words(*cell.mechanism) : "no forced comparison"),
+              name_words(cell.scenario) + ": " +
+                  (compared ? band_words(cell.mechanism->band_used) : "no forced comparison"),
               cell.mechanism ? style_of(cell.mechanism->verdict).words : "not compared", kMiddle);
   if (!compared) return strip.take(cell.failure ? "did not finish" : "no forced comparison");
   // Inside the band it would be read as the same.
@@ -114,9 +115,8 @@ Section band_section(const Page& page) {
   return {
       "band",
       "Are the gradients the same, up to rounding?",
-      twins ? "Rings: the difference in float64, as a share of its tolerance. Dots: rounding, the distance from the "
-              "own float64 "
-              "result, as a share of its tolerance. 1 is the limit; pale: single forced steps."
+      twins ? "Shares of the tolerance; 1 is its limit. Rings: the difference in float64. Dots: rounding, the distance "
+              "from the own float64 result. Pale: single forced steps."
             : "What summing in another order changes is the tolerance; 1 is its limit. Pale dots: single forced steps.",
       {tabled(std::move(table))}};
 }
@@ -139,28 +139,24 @@ struct Forest {
   const Outcome* first = nullptr;
 };
 
-void widen(Scale& axis, double value) {
-  if (!std::isfinite(value)) return;
-  axis.low = std::min(axis.low, value);
-  axis.high = std::max(axis.high, value);
-}
-
 Forest forest_layout(const Results& results) {
   Forest forest{
       results, results.primary.margin, decimals_for(results.primary.margin), {0, 0, 0, 100}, nullptr};
   std::size_t rows = 0;
+  Reach reach{0, 0};
   for (const CellResult& cell : results.cells) {
     if (!cell.outcome || cell.anchor) continue;
     ++rows;
     if (!forest.first) forest.first = &*cell.outcome;
-    widen(forest.axis, cell.outcome->primary.mean);
+    reach.take(cell.outcome->primary.mean);
     for (const Interval& interval : {cell.outcome->primary.interval, cell.outcome->equivalence}) {
-      widen(forest.axis, interval.low);
-      widen(forest.axis, interval.high);
+      reach.take(interval.low);
+      reach.take(interval.high);
     }
-    for (const double difference : cell.outcome->differences) widen(forest.axis, difference);
+    for (const double difference : cell.outcome->differences) reach.take(difference);
   }
   Scale& axis = forest.axis;
+  axis.low = reach.low, axis.high = reach.high;
   if (forest.margin > 0 && std::isfinite(forest.margin)) {
     const double most = (rows > kMany ? kMostMarginsOfMany : kMostMargins) * forest.margin;
     axis.low = std::clamp(axis.low, -most, -1.6 * forest.margin);
@@ -218,37 +214,28 @@ std::string forest_foot(const Forest& forest) {
       ticks.push_back({tick, tick == 0 ? "0" : signed_number(tick, found.decimals)});
   }
   const MetricDifference* d = forest.first ? &forest.first->primary : nullptr;
-  const bool directed = d && has_direction(*d), up = !d || d->higher_is_better;
+  const bool directed = d && d->has_direction, up = !d || d->higher_is_better;
   return axis_drawing(forest.axis, ticks, "Difference, cell minus reference",
                       directed ? (up ? "← worse" : "← better") : "← lower",
                       directed ? (up ? "better →" : "worse →") : "higher →");
 }
 
 std::string keys_of(const Forest& forest) {
-  Markup out;
   const double inner = forest.first ? forest.first->equivalence.level : 1 - 2 * forest.results.primary.alpha;
-  const auto glyph = [&](const char* drawing, const std::string& words) {
+  const std::pair<const char*, std::string> keys[] = {
+      {R"(<path d="M1 7H33M1 2.5v9M33 2.5v9" class="ci cap ok"/>)", interval_name(forest.results)},
+      {R"(<path d="M4 7H30" class="eq ok"/><circle cx="17" cy="7" r="4.3" class="m ok"/>)",
+       (common_level(forest.results) ? level_words(inner) : "narrower") + " interval: inside the margin is equivalent"},
+      {R"(<g class="seed ok"><circle cx="9" cy="7" r="2.6"/><circle cx="17" cy="7" r="2.6"/></g>)",
+       "single seeds"},
+      {R"(<rect x="1" y="1" width="32" height="12" class="margin"/>)", fmt::format("margin ± {:g}", forest.margin)},
+      {R"(<path d="M17 .5 23.5 7 17 13.5 10.5 7z" class="m ctl"/>)", "power control"}};
+  Markup out;
+  out.open("p", {{"class", "keys"}});
+  for (const auto& [drawing, words] : keys) {
     out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
     out.raw(drawing).close().text(words).close();
-  };
-  out.open("p", {{"class", "keys"}});
-  glyph(
-      "<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/><path d=\"M1 2.5v9M33 2.5v9\" class=\"cap "
-      "ok\"/>",
-      interval_name(forest.results));
-  glyph(
-      "<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" "
-      "class=\"m ok\"/>",
-      common_level(forest.results) ? level_words(inner) + " interval: inside the margin is equivalent"
-                                   : "narrower interval: inside the margin is equivalent");
-  glyph(
-      "<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" "
-      "class=\"seed ok\"/>"
-      "<circle cx=\"25\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/>",
-      "single seeds");
-  glyph("<rect x=\"1\" y=\"1\" width=\"32\" height=\"12\" class=\"margin\"/>",
-        fmt::format("margin ± {:g}", forest.margin));
-  glyph("<path d=\"M17 .5 23.5 7 17 13.5 10.5 7z\" class=\"m ctl\"/>", "power control");
+  }
   return out.take();
 }
 
@@ -284,7 +271,7 @@ std::string group_of(const Results& results, const CellResult& cell) {
 }
 
 bool has_groups(const Results& results) {
-  return std::any_of(results.cells.begin(), results.cells.end(), [&results](const CellResult& cell) {
+  return std::ranges::any_of(results.cells, [&results](const CellResult& cell) {
     return cell.noise || (!cell.power_control && is_of_grown_batch(results, cell));
   });
 }

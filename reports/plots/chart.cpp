@@ -117,7 +117,7 @@ std::vector<PlotPoint> thin(const std::vector<PlotPoint>& points, int columns) {
     std::vector<std::size_t> chosen{low, high};
     if (column == 0) chosen.push_back(0);
     if (column + 1 == room) chosen.push_back(points.size() - 1);
-    std::sort(chosen.begin(), chosen.end());
+    std::ranges::sort(chosen);
     chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
     for (const std::size_t i : chosen)
       kept.push_back({points[i].x, points[i].y, band_low, band_high, points[i].hollow});
@@ -128,7 +128,7 @@ std::vector<PlotPoint> thin(const std::vector<PlotPoint>& points, int columns) {
 namespace {
 
 constexpr double kLabelPx = 12, kTickPx = 11.5, kLinePx = 14, kLabelRoom = 45, kWidestLabel = 135;
-constexpr int kColumns = 180, kSmallColumns = 60, kManyColumns = 28;
+constexpr int kColumns = 180, kSmallColumns = 60, kManyColumns = 20;
 
 /// A coordinate in tenths of a pixel.
 std::string px(double value) {
@@ -198,6 +198,8 @@ Frame frame_of(const Plot& plot) {
   return frame;
 }
 
+std::string axis_name(const std::string& name, bool log) { return name + (log ? ", log scale" : ""); }
+
 void draw_axes(Markup& out, const Plot& plot, const Frame& frame) {
   for (const Tick& tick : plot.y_ticks) {
     line(out, "grid", frame.left, frame.y(tick.at), frame.edge(), frame.y(tick.at));
@@ -210,17 +212,55 @@ void draw_axes(Markup& out, const Plot& plot, const Frame& frame) {
     text(out, "tick mid", frame.x(tick.at), below, tick.text);
   }
   if (!plot.x_name.empty())
-    text(out, "tick mid", (frame.left + frame.edge()) / 2, below + (plot.small ? 15 : 18), plot.x_name);
-  if (!plot.y_name.empty()) text(out, "tick", 0, 10, plot.y_name);
+    text(out, "tick mid", (frame.left + frame.edge()) / 2, below + (plot.small ? 15 : 18),
+         axis_name(plot.x_name, plot.x_log));
+  if (!plot.y_name.empty()) text(out, "tick", 0, 10, axis_name(plot.y_name, plot.y_log));
+}
+
+/// Medians of as many points on each side, of fewer towards both ends.
+std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, std::size_t window) {
+  std::vector<PlotPoint> out = points;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const std::size_t side = std::min({window / 2, i, points.size() - 1 - i});
+    std::vector<double> values;
+    for (std::size_t k = i - side; k <= i + side; ++k) values.push_back(points[k].y);
+    std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(side));
+    out[i].y = values[side];
+  }
+  return out;
+}
+
+std::string path_of(const std::vector<PlotPoint>& points, const Frame& frame) {
+  std::string path;
+  for (const PlotPoint& p : points)
+    if (std::isfinite(p.y)) path += (path.empty() ? "M" : " ") + frame.point(p.x, p.y);
+  return path;
+}
+
+/// The line with what its points are in numbers: x and y of each, for who points at it.
+void draw_middle(Markup& out, const PlotLine& curve, const Plot& plot, const Frame& frame, int columns) {
+  const std::string css = (curve.dashed ? "line dashed " : "line ") + curve.css;
+  const std::vector<PlotPoint> raw = thin(curve.points, columns);
+  if (curve.window > 0) out.empty("path", {{"class", "raw " + curve.css}, {"d", path_of(raw, frame)}});
+  const std::vector<PlotPoint> points = curve.window > 0 ? thin(smoothed(curve.points, curve.window), columns) : raw;
+  const auto value = [](double at, bool log) { return log ? std::pow(10.0, at) : at; };
+  std::string numbers;
+  for (const PlotPoint& p : points) {
+    if (!std::isfinite(p.y)) continue;
+    numbers += fmt::format("{:.7g} {:.3g} ", value(p.x, plot.x_log), value(p.y, plot.y_log));
+  }
+  if (numbers.empty()) return;
+  numbers.pop_back();
+  out.open("path", {{"class", css}, {"d", path_of(points, frame)}, {"data-v", numbers}});
+  out.element("title", {}, name_words(curve.name)).close();
 }
 
 /// The band as a closed outline, the line, its marks.
-void draw_line(Markup& out, const PlotLine& curve, const Frame& frame, int columns) {
+void draw_line(Markup& out, const PlotLine& curve, const Plot& plot, const Frame& frame, int columns) {
   const std::vector<PlotPoint> points = thin(curve.points, columns);
-  std::string band, back, middle;
+  std::string band, back;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const PlotPoint& p = points[i];
-    if (std::isfinite(p.y)) middle += (middle.empty() ? "M" : " ") + frame.point(p.x, p.y);
     // Thinned points of one column share their band: once is enough, but for the last, which reaches the edge.
     const bool repeated = i > 0 && i + 1 < points.size() && p.low == points[i - 1].low && p.high == points[i - 1].high;
     if (repeated || !(p.high > p.low)) continue;
@@ -230,10 +270,7 @@ void draw_line(Markup& out, const PlotLine& curve, const Frame& frame, int colum
   }
   if (curve.points.size() > 1) {
     if (!band.empty()) out.empty("path", {{"class", "band " + curve.css}, {"d", band + back + "z"}});
-    if (!middle.empty()) {
-      out.open("path", {{"class", (curve.dashed ? "line dashed " : "line ") + curve.css}, {"d", middle}});
-      out.element("title", {}, name_words(curve.name)).close();
-    }
+    draw_middle(out, curve, plot, frame, columns);
   }
   // An arrow where it leaves the frame.
   const auto outside = [&frame](const PlotPoint& p) {
@@ -276,6 +313,7 @@ void draw_labels(Markup& out, const Plot& plot, const Frame& frame) {
     const double from = frame.x(labels[i].end.x);
     // A leader across the drawing would read as a curve: its end is crossed out instead.
     const bool ended = !curve.note.empty();
+    out.open("g", {{"data-key", curve.name}});
     const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", px(from - 4), px(wanted[i] - 4)),
                       leader = fmt::format("M{} {}L{} {}", px(from + 2), px(wanted[i]), px(column + 14), px(centres[i]));
     out.empty("path", {{"class", ended ? "ended " + curve.css : "leader"}, {"d", ended ? cross : leader}, {"fill", "none"}});
@@ -286,6 +324,7 @@ void draw_labels(Markup& out, const Plot& plot, const Frame& frame) {
       text(out, ended && &words == &lines.back() ? "tick" : "lab", column + kLabelRoom, y, words);
       y += kLinePx;
     }
+    out.close();
   }
 }
 
@@ -307,8 +346,9 @@ void draw_flags(Markup& out, const Plot& plot, const Frame& frame) {
 
 }  // namespace
 
-void key(Markup& out, std::string_view css, std::string_view words) {
-  out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
+void key(Markup& out, std::string_view css, std::string_view words, bool series) {
+  out.open("span", series ? Attributes{{"data-key", std::string(words)}} : Attributes{});
+  out.open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
   line(out, css, 1, 7, 33, 7);
   out.close().text(words).close();
 }
@@ -331,7 +371,8 @@ std::string plot_drawing(const Plot& given) {
   for (std::size_t i = 0; i < labels.size(); ++i) plot.lines[i].label = labels[i];
   const Frame frame = frame_of(plot);
   Markup out;
-  out.open("svg", {{"viewBox", fmt::format("0 0 {} {}", px(frame.width), px(frame.height))}, {"role", "img"}});
+  const std::string box = fmt::format("0 0 {} {}", px(frame.width), px(frame.height));
+  out.open("svg", {{"viewBox", box}, {"role", "img"}, {"data-x", plot.x_name}});
   out.element("title", {}, plot.title).element("desc", {}, plot.description);
   for (const PlotArea& area : plot.areas) {
     const double left = frame.x(std::max(area.x_low, frame.x.low)), right = frame.x(std::min(area.x_high, frame.x.high)),
@@ -356,13 +397,8 @@ std::string plot_drawing(const Plot& given) {
                    {"viewBox", fmt::format("{} {} {} {}", px(frame.left), px(frame.top), px(width), px(height))}});
   const int columns = !plot.small ? kColumns : plot.many ? kManyColumns : kSmallColumns;
   for (auto curve = plot.lines.rbegin(); curve != plot.lines.rend(); ++curve) {
-    if (curve->again) {
-      out.empty("use", {{"href", "#" + curve->id}});
-      continue;
-    }
-    if (!curve->id.empty()) out.open("g", {{"id", curve->id}});
-    draw_line(out, *curve, frame, columns);
-    if (!curve->id.empty()) out.close();
+    draw_line(out.open("g", {{"data-s", curve->name}}), *curve, plot, frame, columns);
+    out.close();
   }
   out.close();
   draw_labels(out, plot, frame);
@@ -415,6 +451,17 @@ double least_height(double low, double high) {
 
 }  // namespace
 
+void Reach::take(double at) {
+  if (!std::isfinite(at)) return;
+  low = std::min(low, at);
+  high = std::max(high, at);
+}
+
+AxisRange Reach::decades(AxisRange otherwise) const {
+  if (empty()) return otherwise;
+  return {std::floor(low), std::max(std::ceil(high), std::floor(low) + 1)};
+}
+
 AxisRange drawable(double low, double high) {
   if (std::isnan(low) || std::isnan(high)) return {};
   low = std::clamp(low, -kLargestEnd, kLargestEnd);
@@ -458,12 +505,12 @@ std::vector<std::size_t> row_order(const Results& results) {
   const auto column_of = [&](const CellResult& cell) {
     if (!grid) return std::size_t{0};
     for (const auto& row : grid->cells) {
-      const auto found = std::find(row.begin(), row.end(), &cell);
+      const auto found = std::ranges::find(row, &cell);
       if (found != row.end()) return static_cast<std::size_t>(found - row.begin());
     }
     return grid->columns.size();
   };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
     const CellResult &x = results.cells[a], &y = results.cells[b];
     return std::pair(kind_of(x), column_of(x)) < std::pair(kind_of(y), column_of(y));
   });
@@ -567,17 +614,6 @@ namespace {
 constexpr double kRoom = 0.04;       ///< beyond the outermost points, of the axis
 constexpr double kLeastDecades = 1;   ///< of a logarithmic axis
 
-/// The range of points, grown value by value.
-struct Reach {
-  double low = kInfinity, high = -kInfinity;
-  void take(double at) {
-    if (!std::isfinite(at)) return;
-    low = std::min(low, at);
-    high = std::max(high, at);
-  }
-  bool empty() const { return low > high; }
-};
-
 AxisRange with_room(const ChartAxis& axis, Reach reach) {
   if (reach.empty()) return {0, 1};
   if (!axis.log) reach.take(0);
@@ -589,13 +625,6 @@ AxisRange with_room(const ChartAxis& axis, Reach reach) {
   return drawable(!axis.log && reach.low == 0 ? 0 : reach.low - room, reach.high + room);
 }
 
-std::string axis_bytes_words(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) bytes /= 1024, ++unit;
-  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
-}
-
 std::vector<Tick> powers_of_two(AxisRange range, int most) {
   const double per_power = std::log10(2.0);
   const int first = static_cast<int>(std::ceil(range.low / per_power)), last = static_cast<int>(std::floor(range.high / per_power));
@@ -605,7 +634,7 @@ std::vector<Tick> powers_of_two(AxisRange range, int most) {
   }
   std::vector<Tick> ticks;
   for (int power = first; power <= last; ++power) {
-    if (power % stride == 0) ticks.push_back({power * per_power, axis_bytes_words(std::exp2(power))});
+    if (power % stride == 0) ticks.push_back({power * per_power, bytes_words(std::exp2(power))});
   }
   return ticks;
 }
@@ -651,10 +680,18 @@ std::vector<Tick> ticks_of(const ChartAxis& axis, AxisRange range, int most) {
   return ticks.size() >= 2 ? ticks : ones_twos_and_fives(range);
 }
 
+std::string bytes_words(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  if (!std::isfinite(bytes)) return "—";
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) bytes /= 1024, ++unit;
+  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+}
+
 std::string axis_words(const ChartAxis& axis) { return name_with_unit(axis.name, axis.unit); }
 
 std::string value_words(const ChartAxis& axis, double value) {
-  if (axis.unit == "B") return axis_bytes_words(value);
+  if (axis.unit == "B") return bytes_words(value);
   // Three digits say it; of large numbers all before the point.
   const std::string number = std::abs(value) >= 1000 && std::abs(value) < 1e7 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
   return number + (axis.unit.empty() ? "" : " " + clean_line(axis.unit));

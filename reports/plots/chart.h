@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,15 @@ struct Scale {
 /// The ends of an axis.
 struct AxisRange {
   double low = 0, high = 1;
+};
+
+/// The range of points, grown value by value.
+struct Reach {
+  double low = HUGE_VAL, high = -HUGE_VAL;
+  void take(double at);
+  bool empty() const { return low > high; }
+  /// Whole powers of ten around it, of logarithms.
+  AxisRange decades(AxisRange otherwise) const;
 };
 
 /// The nearest range that an axis can run over, which mostly is the one given. An empty one gets the height
@@ -71,9 +81,7 @@ struct PlotLine {
   std::vector<PlotPoint> points;  ///< one alone is a mark, its band a bar
   bool dotted = false, dashed = false;
   std::string label = {}, note = {};  ///< at the line's end; empty: none
-  /// Of a line that several plots of one frame share: the first gives it its id, the others refer to it.
-  std::string id = {};
-  bool again = false;
+  std::size_t window = 0;  ///< of the moving median that is drawn, every point pale behind it; 0: none
 };
 
 /// From edge to edge where an end is infinite.
@@ -102,6 +110,7 @@ struct Plot {
   AxisRange x, y;
   std::vector<Tick> x_ticks, y_ticks;
   std::string x_name = {}, y_name = {};
+  bool x_log = false, y_log = false;
   std::vector<PlotArea> areas = {};
   std::vector<PlotLine> lines = {};  ///< the first is drawn last
   std::vector<PlotRule> rules = {};
@@ -126,8 +135,8 @@ std::vector<double> push_apart(const std::vector<double>& wanted, const std::vec
 /// Whole steps from 0.
 std::vector<Tick> step_axis(double last, int most);
 
-/// A line of the legend.
-void key(Markup& out, std::string_view css, std::string_view words);
+/// A line of the legend; of a series its name, which a click hides.
+void key(Markup& out, std::string_view css, std::string_view words, bool series = false);
 
 // Rows of a table with a drawing in each.
 
@@ -175,6 +184,49 @@ std::string row_css(const CellResult& cell, VerdictKind kind);
 /// panel; more get a small panel each. Empty if no cell or reference has a curve of that metric.
 std::string curve_panels(const Results& results, std::string_view metric);
 
+// Curves made ready to draw: finite, thinned, in one common frame.
+
+struct Curve {
+  std::string name;
+  std::string label;               ///< at the line's end: what stands above the panel is left out of the name
+  std::string anchor;              ///< of the cell; empty: a reference
+  std::string css;                 ///< ref, or c0 to c5
+  std::vector<PlotPoint> points;   ///< by step; only points whose median is finite
+  int64_t last_step = 0;
+  const Divergence* divergence = nullptr;  ///< of a cell whose mechanism diverged
+  std::string reference;                   ///< name of the cell's reference
+  double rows_a_step = 1;                  ///< where the axis counts samples: steps are multiplied by this
+  std::optional<double> chance = {};       ///< of the runs' data
+  bool is_reference() const { return anchor.empty(); }
+};
+
+/// Cells that share an axis: those whose batch grew over one reference are drawn by samples, because a step
+/// of theirs takes more rows.
+struct CurveGroup {
+  std::string reference;  ///< empty: all cells of their reference's batch, by steps
+  bool by_samples() const { return !reference.empty(); }
+};
+
+/// Curves of one metric: references that have one first, then the cells. A/A pairs and cells that are their
+/// own reference have none.
+std::vector<Curve> curves_of(const Results& results, std::string_view metric, const CurveGroup& group = {});
+
+struct CurveFrame {
+  double last_step = 1;   ///< right edge
+  double common_end = 0;  ///< last step of the longest curve
+  double low = 0, high = 1;
+  std::optional<double> off_low, off_high;  ///< furthest values outside, if there are any
+  double chance = -1;
+  bool by_samples = false;  ///< the axis counts samples
+  bool log = false;         ///< low and high are logarithms
+  std::size_t window = 0;   ///< of the moving median, where a curve is long and noisy
+  double at(double value) const { return log ? std::log10(value) : value; }
+};
+
+/// What all panels of a metric show: references whole; a cell that leaves them by more than their height runs
+/// off the frame. Logarithmic where all values are positive and span more than a factor of 100.
+CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, int64_t steps);
+
 /// Metrics that have curves, loss over log N and accuracies first.
 std::vector<std::string> curve_metrics(const Results& results);
 
@@ -191,6 +243,9 @@ ChartFrame frame_of(const SuiteChart& chart);
 
 /// Round values of the axis within its range, about `most` of them.
 std::vector<Tick> ticks_of(const ChartAxis& axis, AxisRange range, int most);
+
+/// "8 MiB".
+std::string bytes_words(double bytes);
 
 /// "bus bandwidth (GB/s)".
 std::string axis_words(const ChartAxis& axis);

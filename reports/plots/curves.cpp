@@ -1,10 +1,7 @@
-#include "reports/plots/curves.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,9 +17,17 @@
 
 namespace lockstep {
 
-/// The groups that have cells; by steps first.
-static std::vector<CurveGroup> curve_groups(const Results& results);
 namespace {
+
+/// The groups that have cells; by steps first.
+std::vector<CurveGroup> curve_groups(const Results& results) {
+  std::vector<CurveGroup> groups{CurveGroup{}};
+  for (const CellResult& cell : results.cells) {
+    if (!is_judged(cell) || !is_of_grown_batch(results, cell)) continue;
+    if (std::ranges::find(groups, cell.reference, &CurveGroup::reference) == groups.end()) groups.push_back({cell.reference});
+  }
+  return groups;
+}
 
 std::string axis_word(const CurveFrame& frame) { return frame.by_samples ? "samples" : "step"; }
 
@@ -51,6 +56,7 @@ Part curve_table(const std::vector<Curve>& curves, const CurveFrame& frame) {
 }
 
 constexpr std::size_t kMostShared = 6;  ///< cells in one panel
+constexpr std::size_t kLong = 60;       ///< more points are noise where they jump
 
 /// A pole at each step at which cells part from their reference, a bead for each of them.
 std::vector<PlotFlag> flags_of(const std::vector<const Curve*>& curves) {
@@ -85,6 +91,7 @@ Figure caption_of(std::string_view metric, const CurveFrame& frame, const Result
   std::string text = seeds > 1 ? fmt::format("median and range of {} seeds", seeds) : "one seed";
   if (!shared) text += "; black or white: the reference";
   if (const std::string chance = chance_text(frame); !chance.empty()) text += "; " + chance;
+  if (frame.window > 0) text += fmt::format("; lines: moving median of {} points, all pale behind", frame.window);
   if (frame.off_high) text += "; above the frame up to " + compact_number(*frame.off_high);
   if (frame.off_low) text += "; below the frame down to " + compact_number(*frame.off_low);
   return {metric_words(metric) + (group.by_samples() ? ", by samples, against " + name_words(group.reference) : ""), "", {text},
@@ -101,14 +108,19 @@ std::string description_of(const std::vector<const Curve*>& curves) {
 }
 
 Plot plot_of(const std::vector<const Curve*>& curves, const CurveFrame& frame, std::string_view metric, bool small) {
+  const AxisRange range{frame.low, frame.high};
   Plot plot{.title = metric_words(metric) + " by " + axis_word(frame), .description = description_of(curves), .small = small,
-            .x = {0, frame.last_step}, .y = {frame.low, frame.high}, .x_ticks = step_axis(frame.last_step, small ? 4 : 7),
-            .y_ticks = numbered(nice_ticks(frame.low, frame.high, small ? 4 : 6)), .x_name = axis_word(frame),
-            .y_name = metric_words(metric), .flags = flags_of(curves), .flagged = true};
-  if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) plot.rules.push_back({false, frame.chance, "chance"});
+            .x = {0, frame.last_step}, .y = range, .x_ticks = step_axis(frame.last_step, small ? 4 : 7),
+            .y_ticks = ticks_of({"", "", frame.log}, range, small ? 4 : 6), .x_name = axis_word(frame),
+            .y_name = metric_words(metric), .y_log = frame.log, .flags = flags_of(curves), .flagged = true};
+  const double chance = frame.chance < 0 ? NAN : frame.at(frame.chance);
+  if (chance <= frame.high && chance >= frame.low) plot.rules.push_back({false, chance, "chance"});
   for (const Curve* curve : curves) {
     const bool early = static_cast<double>(curve->last_step) < 0.97 * frame.common_end;
     plot.lines.push_back({curve->name, curve->css, curve->points});
+    for (PlotPoint& p : plot.lines.back().points)
+      for (double* each : {&p.y, &p.low, &p.high}) *each = frame.at(*each);
+    if (curve->points.size() > kLong) plot.lines.back().window = frame.window;
     if (small) continue;
     plot.lines.back().label = curve->label;
     if (early) plot.lines.back().note = fmt::format(fmt::runtime(frame.by_samples ? "ends after {} samples" : "ends at step {}"), curve->last_step);
@@ -116,10 +128,9 @@ Plot plot_of(const std::vector<const Curve*>& curves, const CurveFrame& frame, s
   return plot;
 }
 
-/// A panel for each cell; its reference is drawn in the first of them.
+/// A panel for each cell, its reference in it.
 std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
   const std::size_t kFew = 12;
-  std::map<std::string, std::string> drawn;  // ids, by reference
   Markup out;
   out.open("div", {{"class", "small"}});
   for (Curve curve : curves) {
@@ -131,11 +142,6 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
     Plot plot = plot_of(shown, frame, metric, true);
     plot.title = name_words(curve.name) + ": " + plot.title;
     plot.many = curves.size() > kFew;
-    if (reference != curves.end()) {
-      const std::string id = fmt::format("ref-{}{}-{}", slug(metric), frame.by_samples ? "-" + slug(reference->name) : "", drawn.size());
-      plot.lines.back().again = !drawn.try_emplace(reference->name, id).second;
-      plot.lines.back().id = drawn[reference->name];
-    }
     write_figure(out, {name_words(curve.name), curve.anchor, {}, "panel"}, plot_drawing(plot));
   }
   return out.take();
@@ -146,10 +152,7 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
 std::vector<std::string> curve_metrics(const Results& results) {
   std::vector<std::string> metrics;
   const auto add = [&metrics](const std::vector<CurveBand>& bands) {
-    for (const CurveBand& band : bands) {
-      if (std::find(metrics.begin(), metrics.end(), band.metric) == metrics.end())
-        metrics.push_back(band.metric);
-    }
+    for (const CurveBand& band : bands) add_value(metrics, band.metric);
   };
   for (const ReferenceResult& reference : results.references) add(reference.curves);
   for (const CellResult& cell : results.cells) add(cell.curves);
@@ -159,8 +162,7 @@ std::vector<std::string> curve_metrics(const Results& results) {
     if (name.spec == nullptr || !(name.spec->chance || name.spec->chance_by) || name.area) return 3;
     return name.training ? 1 : 2;
   };
-  std::stable_sort(metrics.begin(), metrics.end(),
-                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  std::ranges::stable_sort(metrics, [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return metrics;
 }
 
@@ -170,7 +172,7 @@ std::string curve_panels(const Results& results, std::string_view metric) {
     const std::vector<Curve> curves = curves_of(results, metric, group);
     if (curves.empty()) continue;
     const auto cells =
-        std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
+        std::ranges::count_if(curves, [](const Curve& curve) { return !curve.is_reference(); });
     CurveFrame frame = frame_of(curves, metric, group.by_samples() ? 0 : results.steps);
     frame.by_samples = group.by_samples();
     const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
@@ -210,6 +212,7 @@ Section curves_section(const Page& page) {
 namespace {
 
 constexpr std::size_t kColours = 6;
+constexpr double kLogFrom = 100;  ///< largest over smallest value
 
 std::vector<PlotPoint> points_of(const CurveBand& band) {
   std::vector<PlotPoint> points;
@@ -221,15 +224,13 @@ std::vector<PlotPoint> points_of(const CurveBand& band) {
     const double high = has_band && std::isfinite(band.high[i]) ? band.high[i] : median;
     points.push_back({static_cast<double>(band.steps[i]), median, low, high});
   }
-  std::stable_sort(points.begin(), points.end(),
-                   [](const auto& a, const auto& b) { return a.x < b.x; });
+  std::ranges::stable_sort(points, [](const auto& a, const auto& b) { return a.x < b.x; });
   return points;
 }
 
 bool add_curve(std::vector<Curve>& curves, const std::vector<CurveBand>& bands, std::string_view metric,
                Curve curve) {
-  const auto band =
-      std::find_if(bands.begin(), bands.end(), [&](const CurveBand& b) { return b.metric == metric; });
+  const auto band = std::ranges::find(bands, metric, &CurveBand::metric);
   if (band == bands.end()) return false;
   curve.points = points_of(*band);
   if (curve.points.empty()) return false;
@@ -241,16 +242,6 @@ bool add_curve(std::vector<Curve>& curves, const std::vector<CurveBand>& bands, 
 }
 
 }  // namespace
-
-std::vector<CurveGroup> curve_groups(const Results& results) {
-  std::vector<CurveGroup> groups{CurveGroup{}};
-  for (const CellResult& cell : results.cells) {
-    if (!is_judged(cell) || !is_of_grown_batch(results, cell)) continue;
-    const auto same = [&cell](const CurveGroup& group) { return group.reference == cell.reference; };
-    if (std::none_of(groups.begin(), groups.end(), same)) groups.push_back({cell.reference});
-  }
-  return groups;
-}
 
 std::vector<Curve> curves_of(const Results& results, std::string_view metric, const CurveGroup& group) {
   std::vector<Curve> curves;
@@ -295,37 +286,60 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric, co
   return curves;
 }
 
+namespace {
+
+/// Does it jump from point to point, by 2 % of its height or more? The mean second difference is twice the noise.
+bool is_noisy(const Curve& curve, const CurveFrame& frame) {
+  const auto& points = curve.points;
+  if (points.size() <= kLong) return false;
+  const auto y = [&](std::size_t i) { return frame.at(points[i].y); };
+  double low = y(0), high = low, jumps = 0;
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    low = std::min(low, y(i)), high = std::max(high, y(i));
+    if (i > 1) jumps += std::abs(y(i) - 2 * y(i - 1) + y(i - 2));
+  }
+  return jumps > 0.02 * (high - low) * static_cast<double>(points.size() - 2);
+}
+
+}  // namespace
+
 CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, int64_t steps) {
   CurveFrame frame;
   frame.last_step = std::max(1.0, static_cast<double>(steps));
   frame.chance = chance_of(metric);
-  double low = std::numeric_limits<double>::infinity(), high = -low, all_low = low, all_high = high;
+  Reach all, own;  // `own`: of the references
   for (const Curve& curve : curves) {
     if (curve.chance) frame.chance = *curve.chance;
     for (const PlotPoint& point : curve.points) {
-      frame.last_step = std::max(frame.last_step, point.x);
       frame.common_end = std::max(frame.common_end, point.x);
-      all_low = std::min(all_low, point.low), all_high = std::max(all_high, point.high);
-      if (!curve.is_reference()) continue;
-      low = std::min(low, point.low), high = std::max(high, point.high);
+      for (const double at : {point.low, point.high}) all.take(at), own.take(curve.is_reference() ? at : NAN);
     }
   }
-  if (frame.chance >= 0) {
-    low = std::min(low, frame.chance), high = std::max(high, frame.chance);
-    all_low = std::min(all_low, frame.chance), all_high = std::max(all_high, frame.chance);
+  frame.last_step = std::max(frame.last_step, frame.common_end);
+  if (frame.chance >= 0) all.take(frame.chance), own.take(frame.chance);
+  auto [low, high] = own;
+  auto [all_low, all_high] = all;
+  frame.log = all_low > 0 && all_high > kLogFrom * all_low;
+  std::size_t longest = 0;
+  for (const Curve& curve : curves) {
+    if (is_noisy(curve, frame)) longest = std::max(longest, curve.points.size());
   }
+  // 2 % of the points, an odd number of them.
+  if (longest > 0) frame.window = std::max<std::size_t>(5, longest / 100 * 2 + 1);
+  for (double* each : {&low, &high, &all_low, &all_high}) *each = frame.at(*each);
   if (!(high > low)) low = all_low, high = all_high;
   if (!(high > low)) low = std::isfinite(low) ? low - 0.5 : 0, high = low + 1;
   const double height = high - low;
   frame.low = std::max(all_low, low - height);
   frame.high = std::min(all_high, high + height);
-  if (all_low < frame.low) frame.off_low = all_low;
-  if (all_high > frame.high) frame.off_high = all_high;
+  const auto value = [&frame](double at) { return frame.log ? std::pow(10.0, at) : at; };
+  if (all_low < frame.low) frame.off_low = value(all_low);
+  if (all_high > frame.high) frame.off_high = value(all_high);
   // Zero is drawn where it is near: a quantity that cannot be negative reads better from its floor.
-  if (frame.low > 0 && frame.low < 0.35 * frame.high) frame.low = 0;
+  if (!frame.log && frame.low > 0 && frame.low < 0.35 * frame.high) frame.low = 0;
   const double room = 0.04 * (frame.high - frame.low);
   frame.high += room;
-  if (frame.low != 0) frame.low -= room;
+  if (frame.log || frame.low != 0) frame.low -= room;
   const AxisRange range = drawable(frame.low, frame.high);
   frame.low = range.low, frame.high = range.high;
   return frame;

@@ -5,9 +5,12 @@ calls serious or critical. Exit status 1 if there is anything, 77 without Chromi
 it talks to the browser's DevTools over two pipes, which the page's Content-Security-Policy does not concern."""
 
 import argparse
+import base64
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +96,15 @@ class Browser:
         self._process.wait()
 
 
+def script_faults(page):
+    """Scripts whose SHA-256 the page's policy does not have, or more than one: then none, or another, would run."""
+    text = page.read_text(encoding="utf-8")
+    named = [f"sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}"
+             for each in re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)]
+    allowed = re.findall(r"sha256-[\w+/=]+", text)
+    return [] if named == allowed and len(named) <= 1 else [f"scripts {named}, and its policy lets {allowed} run"]
+
+
 def faults_of(browser, page, measure, axe):
     """What cannot be read, each with the views that have it; folded parts are opened too."""
     browser.call("Emulation.setEmulatedMedia", media="screen", features=[{"name": "prefers-color-scheme", "value": "light"}])
@@ -126,7 +138,7 @@ def main():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         browser = Browser(program, folder)
         for page in arguments.pages:
-            found = faults_of(browser, page, measure, axe)
+            found = faults_of(browser, page, measure, axe) | {fault: ["its text"] for fault in script_faults(page)}
             bad += bool(found)
             for fault, views in found.items():
                 print(f"{page}: {fault} ({', '.join(views)})", flush=True)

@@ -25,6 +25,7 @@ planted() {
 planted "a cell of" '<table style="width:60px;table-layout:fixed;overflow-wrap:anywhere"><tr><td>identical<td>divergent<td>equivalent<td>failed<td>wrong</table>'
 planted "beyond its box" '<div style="width:80px">indistinguishable-from-the-reference</div>'
 planted "the page is" '<div style="width:2000px">wide</div>'
+planted "its policy lets \[\] run" '<script>let tip;</script>'
 planted "beyond its chart" '<svg width="100" height="20"><text x="90" y="10">out of it</text></svg>'
 planted "the keyboard cannot scroll" '<div style="overflow-x:auto;width:100px"><div style="width:400px">wide</div></div>'
 planted "has no name" '<div tabindex="0" style="overflow-x:auto;width:100px"><div style="width:400px">wide</div></div>'
