@@ -47,8 +47,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return result;
 }
 
-Answer answer_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms, Errors errors) {
-  Answer answer;
+Reply answer_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms, Errors errors) {
+  Reply answer;
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return answer;
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);

@@ -30,14 +30,14 @@ std::string libtorch_flavour(const std::string& folder);
 std::string find_program(const std::string& name);
 
 /// How a program ended: its exit status, 128 + a signal's number, 127 where it could not be started; and what it printed.
-struct Answer {
+struct Reply {
   int status = 127;
   std::string text;  ///< without the last line's end
 };
 enum class Errors { left_out, with_the_rest };
 /// Runs `words`, a program and its arguments, in the environment of those variables (none: ours); it is ended where it prints nothing for longer than
 /// `patience_ms` (-1: never).
-Answer answer_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms, Errors errors = Errors::left_out);
+Reply answer_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms, Errors errors = Errors::left_out);
 
 /// Null-terminated pointers to the texts, as exec takes them.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);

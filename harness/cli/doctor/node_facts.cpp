@@ -176,7 +176,7 @@ SharedFolder see_folder(const std::string& path) {
 
 /// The first line that a program prints within 3 s; empty if it fails.
 std::string line_of(std::vector<std::string> words) {
-  const Answer answer = answer_of(std::move(words), rank_environment(), 3000);
+  const Reply answer = answer_of(std::move(words), rank_environment(), 3000);
   return answer.status == 0 ? answer.text.substr(0, answer.text.find('\n')) : "";
 }
 

@@ -206,7 +206,7 @@ constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 constexpr std::size_t kLossesShown = 10, kStacksShown = 5, kLastWords = 3;
 
 /// With what it prints on standard error.
-Answer ask(std::vector<std::string> words) { return answer_of(std::move(words), {}, -1, Errors::with_the_rest); }
+Reply ask(std::vector<std::string> words) { return answer_of(std::move(words), {}, -1, Errors::with_the_rest); }
 
 int finished_runs(const std::string& out_dir) {
   std::error_code error;
@@ -402,7 +402,7 @@ std::string submit_script(const std::string& path, const std::string& script, co
   // Whatever becomes of that one: what it lacks is done here. If Slurm forgets it, this job is not to wait for ever.
   if (!after.empty()) words.insert(words.end(), {"--dependency=afterany:" + after, "--kill-on-invalid-dep=yes"});
   words.push_back(path);
-  const Answer answer = ask(words);
+  const Reply answer = ask(words);
   if (answer.status == 127) throw ConfigError("launcher slurm: sbatch is missing; apt-get install slurm-client, on a machine of a cluster");
   if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
   return answer.text.substr(0, answer.text.find_first_of(";\n"));
@@ -413,7 +413,7 @@ std::string cancel_jobs(const std::vector<std::string>& jobs) {
   const std::string which = fmt::format("{} {}", jobs.size() == 1 ? "the array" : "the arrays", fmt::join(jobs, ", "));
   std::vector<std::string> words = {"scancel"};
   words.insert(words.end(), jobs.begin(), jobs.end());
-  const Answer answer = ask(words);
+  const Reply answer = ask(words);
   if (answer.status == 0) return fmt::format("; {} that had been submitted {} cancelled", which, jobs.size() == 1 ? "is" : "are");
   return fmt::format("; {} had been submitted and scancel {}: {}", which,
                      answer.status == 127 ? "is not here" : fmt::format("says {}", answer.text), fmt::join(words, " "));
@@ -436,7 +436,7 @@ std::string state_of(const std::string& out_dir, const Session& session) {
   }
   std::vector<std::string> jobs = session.arrays;
   jobs.push_back(session.job);
-  const Answer answer = ask({"squeue", "--noheader", "--jobs", fmt::format("{}", fmt::join(jobs, ",")), "--format", "%T"});
+  const Reply answer = ask({"squeue", "--noheader", "--jobs", fmt::format("{}", fmt::join(jobs, ",")), "--format", "%T"});
   if (answer.status == 0) {
     const auto any = [&answer](std::initializer_list<const char*> states) {
       return std::any_of(states.begin(), states.end(), [&](const char* state) { return answer.text.find(state) != std::string::npos; });

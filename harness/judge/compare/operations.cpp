@@ -348,14 +348,14 @@ void Walk::meet(const std::pair<std::string, std::string>& key, const Places& pl
       others[side].push_back(&found->second);
     }
   for (std::size_t k = 0; k < places.size(); ++k) {
-    Met met;
+    Hit met;
     for (const Side side : kSides)
       for (const Places* each : others[side]) met.of[side].push_back((*each)[k]);
     add(places[k], std::move(met));
   }
 }
 
-void Walk::add(int i, Met met) {
+void Walk::add(int i, Hit met) {
   const std::size_t count = at(i).out.size();
   bool as_many = true;
   for (std::size_t p = 0; p < passes_[kRun].size(); ++p) as_many = as_many && of_pass(met, kRun, p).out.size() == count;
@@ -387,7 +387,7 @@ bool Walk::are_equal(BySide<std::vector<double>> numbers) {
 void Walk::by_row(const std::pair<std::string, std::string>& key) {
   if (!draws(at(first().by_place.at(key)[0]))) return;
   BySide<std::vector<double>> wholes;
-  Met met;
+  Hit met;
   for (const Side side : kSides)
     for (const Pass& pass : passes_[side]) {
       const auto found = pass.by_place.find(key);
@@ -414,7 +414,7 @@ Relation Walk::relation_in(const BySide<Places>& of, BySide<std::size_t> input) 
   return relate([&](Side side, std::size_t p) { return given(passes_[side][p], of[side][p], input[side]); });
 }
 
-std::optional<bool> Walk::are_paired(const Met& of, std::size_t input, const Met& other,
+std::optional<bool> Walk::are_paired(const Hit& of, std::size_t input, const Hit& other,
                                      std::size_t other_input) const {
   BySide<std::vector<std::pair<double, double>>> pairs;
   for (const Side side : kSides)
@@ -444,15 +444,15 @@ std::optional<bool> Walk::are_paired(const Met& of, std::size_t input, const Met
   return paired;
 }
 
-bool Walk::makes_one_on_all(const Met& met) const {
+bool Walk::makes_one_on_all(const Hit& met) const {
   return alike_on_all(met, [this](std::size_t p, int i) { return element(passes_[kRun][p].at(i).out, 0); });
 }
 
-bool Walk::takes_one_on_all(const Met& met, std::size_t input) const {
+bool Walk::takes_one_on_all(const Hit& met, std::size_t input) const {
   return alike_on_all(met, [&](std::size_t p, int i) { return given(passes_[kRun][p], i, input); });
 }
 
-Places Walk::makers_of(const Met& met, Side side, std::size_t input) const {
+Places Walk::makers_of(const Hit& met, Side side, std::size_t input) const {
   Places makers;
   for (std::size_t p = 0; p < passes_[side].size(); ++p) {
     const Pass& pass = passes_[side][p];
@@ -485,7 +485,7 @@ void Walk::find_culprits() {
   }
 }
 
-void Walk::meet_makers(const Met& by, std::size_t input, int maker) {
+void Walk::meet_makers(const Hit& by, std::size_t input, int maker) {
   if (maker == kNone || met_.contains(maker)) return;
   for (const Pass& pass : passes_[kRun])
     if (pass.by_place.contains({at(maker).name, at(maker).place})) return;  // there otherwise often: once for each row
@@ -529,7 +529,7 @@ bool Walk::is_of_rows(int i) const {
   return false;
 }
 
-bool Walk::is_of_scores(const Met& met) const {
+bool Walk::is_of_scores(const Hit& met) const {
   int64_t rows = 0;
   for (std::size_t p = 0; p < passes_[kReference].size(); ++p) {
     const Projection* out = element(of_pass(met, kReference, p).out, 0);

@@ -123,7 +123,7 @@ using BySide = std::array<Each, 2>;
 using Places = std::vector<int>;  ///< of one operation, by pass
 
 /// An operation that both do, in all parts.
-struct Met {
+struct Hit {
   BySide<Places> of;
   std::vector<Relation> out = {};
   bool fits() const { return std::ranges::all_of(out, &Relation::fits); }
@@ -140,7 +140,7 @@ class Walk {
   const Pass& first(Side side = kReference) const { return passes_[side][0]; }
   const Operation& at(int i) const { return first().at(i); }
   std::size_t micro_steps() const { return passes_[kRun].size() / static_cast<std::size_t>(ranks_[kRun]); }
-  const Operation& of_pass(const Met& met, Side side, std::size_t p) const {
+  const Operation& of_pass(const Hit& met, Side side, std::size_t p) const {
     return passes_[side][p].at(met.of[side][p]);
   }
 
@@ -152,7 +152,7 @@ class Walk {
   // What both do.
 
   void meet(const std::pair<std::string, std::string>& key, const Places& places);
-  void add(int i, Met met);
+  void add(int i, Hit met);
   static const Projection* element(const std::vector<Projection>& of, std::size_t n);
   static bool are_equal(BySide<std::vector<double>> numbers);
 
@@ -180,10 +180,10 @@ class Walk {
 
   /// Do the rows of one input come in the order of another's, in the run as in the reference? Nothing: that is not to
   /// be seen.
-  std::optional<bool> are_paired(const Met& of, std::size_t input, const Met& other, std::size_t other_input) const;
+  std::optional<bool> are_paired(const Hit& of, std::size_t input, const Hit& other, std::size_t other_input) const;
   /// Is it so of an operation in all passes of both?
   template <class Is>
-  bool everywhere(const Met& met, Is is) const {
+  bool everywhere(const Hit& met, Is is) const {
     for (const Side side : kSides)
       for (std::size_t p = 0; p < passes_[side].size(); ++p)
         if (!is(passes_[side][p], met.of[side][p])) return false;
@@ -192,7 +192,7 @@ class Walk {
 
   /// What the passes of the run make of it, or take.
   template <class Of>
-  bool alike_on_all(const Met& met, Of of) const {
+  bool alike_on_all(const Hit& met, Of of) const {
     Views views;
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       views.push_back(of(p, met.of[kRun][p]));
@@ -201,19 +201,19 @@ class Walk {
     return ranks_[kRun] > 1 && are_alike(views);
   }
 
-  bool makes_one_on_all(const Met& met) const;
-  bool takes_one_on_all(const Met& met, std::size_t input) const;
+  bool makes_one_on_all(const Hit& met) const;
+  bool takes_one_on_all(const Hit& met, std::size_t input) const;
 
   // From the loss back.
 
   /// What made an input, by pass; empty where it is unknown, or of several kinds.
-  Places makers_of(const Met& met, Side side, std::size_t input) const;
+  Places makers_of(const Hit& met, Side side, std::size_t input) const;
 
   /// Along what does not fit: the operations at which that begins.
   void find_culprits();
 
   /// What gives two operations that meet an input is met too if it is of one kind, at another place of the program.
-  void meet_makers(const Met& by, std::size_t input, int maker);
+  void meet_makers(const Hit& by, std::size_t input, int maker);
 
   /// Does what does not fit go on behind it?
   bool leads_to_one(int i);
@@ -228,12 +228,12 @@ class Walk {
   bool is_of_rows(int i) const;
 
   /// Does it make a number for each row and each row that it is compared with?
-  bool is_of_scores(const Met& met) const;
+  bool is_of_scores(const Hit& met) const;
 
   BySide<std::vector<Pass>> passes_;
   BySide<int> ranks_;
   const std::vector<Operations>& run_;
-  std::map<int, Met> met_;  ///< by operation of the reference's first pass
+  std::map<int, Hit> met_;  ///< by operation of the reference's first pass
   std::map<int, bool> leads_;
   std::set<int> culprits_;
 };

@@ -19,7 +19,7 @@ struct Seen {
   int i;
   const Operation& operation;  ///< of the reference's first pass
   const Operation& own;        ///< of the run's first pass
-  const Met& met;
+  const Hit& met;
   std::vector<Relation> in = {};
   bool of_rows = false, of_parts = false;
 
@@ -78,7 +78,7 @@ class Kinds : public Walk {
 
   /// Back along what every rank has alike, as if its rows were the first: to what draws or counts it.
   int first_alike(int i) const {
-    const Met& met = met_.at(i);
+    const Hit& met = met_.at(i);
     for (std::size_t k = 0; k < at(i).in.size(); ++k) {
       const int maker = first().makers(i)[k];
       if (maker == kNone || first().is_constant(maker) || !met_.contains(maker)) continue;
@@ -99,7 +99,7 @@ class Kinds : public Walk {
   /// Where an operation's rows meet others than in the reference: what has made the others of equal rows.
   int unpaired_before(int i) const {
     int found = kNone;
-    const Met& met = met_.at(i);
+    const Hit& met = met_.at(i);
     for (std::size_t key = 0; key < at(i).in.size() && found == kNone; ++key)
       for (int next = unpaired_maker(met, key, met); next != kNone; next = unpaired_maker(met, key, met_.at(next)))
         found = next;
@@ -107,7 +107,7 @@ class Kinds : public Walk {
   }
 
   /// What makes an input of `of` whose rows are not in the order of the rows `key`.
-  int unpaired_maker(const Met& met, std::size_t key, const Met& of) const {
+  int unpaired_maker(const Hit& met, std::size_t key, const Hit& of) const {
     const auto makers = first().makers(of.of[kReference][0]);
     for (std::size_t k = 0; k < makers.size(); ++k)
       if (makers[k] != kNone && met_.contains(makers[k]) && relation_in(of.of, {k, k}).fits() &&
@@ -117,7 +117,7 @@ class Kinds : public Walk {
   }
 
   Parting kind_of(int i) const {
-    const Met& met = met_.at(i);
+    const Hit& met = met_.at(i);
     if (!everywhere(met, [](const Pass& pass, int own) { return !pass.at(own).out.empty(); })) return {};
     Seen seen{i, at(i), of_pass(met, kRun, 0), met};
     for (std::size_t k = 0; k < seen.operation.in.size(); ++k) seen.in.push_back(relation_in(met.of, {k, k}));
@@ -586,15 +586,15 @@ class Kinds : public Walk {
   }
 
   /// Operations of any kind, on the way to the loss or not, whose result in the reference is this number.
-  std::vector<std::pair<int, Met>> met_of_numbers(double number) const {
-    std::vector<std::pair<int, Met>> found;
+  std::vector<std::pair<int, Hit>> met_of_numbers(double number) const {
+    std::vector<std::pair<int, Hit>> found;
     const std::vector<Operation>& all = first().flow->of->all;
     for (int i = 0; i < first().root; ++i) {
       const Operation& operation = all[static_cast<std::size_t>(i)];
       if (operation.in.empty() || operation.out.size() != 1 || !operation.out[0].shape.empty() ||
           operation.out[0].whole != number)
         continue;
-      Met met;
+      Hit met;
       for (const Side side : kSides)
         for (const Pass& pass : passes_[side]) {
           int at = kNone;
@@ -607,7 +607,7 @@ class Kinds : public Walk {
     return found;
   }
 
-  bool reads(const Seen& seen, std::size_t number, const Met& met) const {
+  bool reads(const Seen& seen, std::size_t number, const Hit& met) const {
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       const std::vector<double>& numbers = of_pass(seen.met, kRun, p).numbers;
       if (number >= numbers.size() || numbers[number] != of_pass(met, kRun, p).out[0].whole) return false;
