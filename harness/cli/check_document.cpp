@@ -160,15 +160,15 @@ std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& r
 void print_document(const CheckDocument& document, const std::string& json, const std::string& text,
                     const Outputs& asked, const Console& console) {
   bool said = false;
-  const auto write = [&](const std::string& path, const std::string& form) {
+  const auto write = [&](const std::string& path, const auto& form) {
     if (path == "-")
-      console.out << form, said = true;
+      console.out << form(), said = true;
     else if (!path.empty())
-      write_file_atomically(path, form);
+      write_file_atomically(path, form());
   };
-  write(asked.html, asked.html.empty() ? "" : clean_text(check_page(document)));
-  write(asked.md, asked.md.empty() ? "" : clean_text(check_markdown(document)));
-  write(asked.json, clean_json(json.empty() ? document_json(document).dump(2) + "\n" : json));
+  write(asked.html, [&] { return clean_text(check_page(document)); });
+  write(asked.md, [&] { return clean_text(check_markdown(document)); });
+  write(asked.json, [&] { return clean_json(json.empty() ? document_json(document).dump(2) + "\n" : json); });
   if (!said) console.out << text;
 }
 
