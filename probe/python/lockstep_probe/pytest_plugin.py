@@ -39,10 +39,6 @@ def pytest_collection_finish(session):
     marked = [item for item in session.items if item.get_closest_marker("ranks")]
     if not marked or session.config.option.collectonly:
         return
-    import torch._dynamo  # noqa: F401  an optimizer's first step imports it
-    import torch.nn.parallel  # noqa: F401
-
-    import lockstep_probe.probe  # noqa: F401
     from lockstep_probe import ranks
 
     if ranks.current is not None:
@@ -72,9 +68,9 @@ def _run(item):
     failed = 0
     for report in runtestprotocol(item, log=False, nextitem=None):
         if report.skipped:
-            ranks.leave(None, "skipped", report.longrepr[2] if isinstance(report.longrepr, tuple) else "xfail")
+            ranks.leave(report.longrepr[2] if isinstance(report.longrepr, tuple) else "xfail", "skipped")
         elif report.failed and not failed:
-            ranks.leave(None, text=report.longreprtext)
+            ranks.leave(report.longreprtext)
             failed = 1
     if failed:
         raise RuntimeError(f"{item.nodeid} failed")

@@ -5,7 +5,6 @@ there at once, and nothing is pickled. Ranks meet by a file; on Gloo, or on NCCL
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import json
 import os
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 bodies = {}  # by name: what a rank does with its Train
 current = None  # this rank's Train
@@ -81,6 +81,11 @@ class Forker:
     """A copy of this process, which forks the processes of runs."""
 
     def __init__(self):
+        import torch._dynamo  # noqa: F401  an optimizer's first step imports it
+        import torch.nn.parallel  # noqa: F401
+
+        import lockstep_probe.probe  # noqa: F401
+
         self._folder = tempfile.mkdtemp(prefix="lockstep-")
         self._socket = os.path.join(self._folder, "starter")
         listener = socket.socket(socket.AF_UNIX)
@@ -112,7 +117,7 @@ class Forker:
         log = os.path.join(out, "log")
         asked = {"start": name, "words": _words(ranks, name), "environment": {**self._environment(timeout, gpu, alone), **_THREADS, _PREFIX + "OUT": str(out)},
                  "folder": os.getcwd(), "log": log}  # fmt: skip
-        until, ends, late = time.monotonic() + timeout, None, ""
+        until, ends = time.monotonic() + timeout, None
         with socket.socket(socket.AF_UNIX) as channel, contextlib.suppress(socket.timeout):
             channel.connect(self._socket)
             channel.sendall((json.dumps({"import": ["torch"]}) + "\n" + json.dumps(asked) + "\n").encode())
@@ -126,11 +131,10 @@ class Forker:
                     break
                 channel.settimeout(max(0.01, until - time.monotonic()))
         if ends is None:  # the connection's end has ended them
-            late = _stacks(out)
-        if ends and not ends["code"] and not _skipped(out):
+            return Found(False, f"not ended within {timeout} s\n\n{_stacks(out)}")
+        if not ends["code"] and not _by_rank(out, "skipped"):
             return Found(True, "")
-        found = _failed(pathlib.Path(out), pathlib.Path(log).read_text(errors="replace").rstrip() if os.path.exists(log) else "")
-        return found if not late else Found(False, f"not ended within {timeout} s\n\n{late}")
+        return _failed(pathlib.Path(out), pathlib.Path(log).read_text(errors="replace").rstrip())
 
     @staticmethod
     def _environment(timeout, gpu, alone):
@@ -160,10 +164,6 @@ def _program():
 def _by_rank(folder, end):
     files = (path for path in pathlib.Path(folder).glob(f"rank-*.{end}"))
     return {rank: text for rank, text in sorted((int(path.name.split("-")[1].split(".")[0]), path.read_text()) for path in files)}
-
-
-def _skipped(folder):
-    return next(iter(_by_rank(folder, "skipped").values()), None)
 
 
 def _failed(folder, otherwise):
@@ -205,11 +205,6 @@ def assert_same(train, ranks=(1, 2), rows=24, steps=8, timeout=30, accept=(), gp
     rows, steps, timeout, accept  as of `lockstep check`
     gpu                           ranks see the GPUs; else they are hidden from them
     """
-    import torch._dynamo  # noqa: F401  an optimizer's first step imports it
-    import torch.nn.parallel  # noqa: F401
-
-    import lockstep_probe.probe  # noqa: F401
-
     name, out = f"body-{len(bodies)}", tempfile.mkdtemp(prefix="lockstep-ranks-")
     bodies[name] = train
     forker = Forker()
@@ -232,7 +227,9 @@ def _serve(listener):
     """Does not return: each connection is served by a process of its own, as `lockstep check` wants it."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        from lockstep_probe import starter
+
+        starter.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -250,8 +247,6 @@ def _serve(listener):
             for number, fd in enumerate((channel.fileno(), channel.fileno(), log)):
                 os.dup2(fd, number)
             channel.close()
-            from lockstep_probe import starter
-
             starter.main(started=False)
             status = 0
             return
@@ -338,19 +333,15 @@ def _be_rank(name):
             sys.exit(int(pytest.main(alone)))
         else:
             raise RuntimeError("this process cannot be forked, and a function is in no other: see starter.log; give the ranks a test of pytest")
-    except Exception as error:
-        leave(error)
+    except Exception:
+        leave(traceback.format_exc())
         raise
     with contextlib.suppress(Exception):  # of ranks that the body took it from already
         dist.destroy_process_group()
 
 
-def leave(error, kind="traceback", text=None):
-    """What a rank has to say for whoever waits for the run."""
-    if text is None:
-        import traceback
-
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+def leave(text, kind="traceback"):
+    """What a rank has to say for whoever waits for the run; the first word counts."""
     path = _folder() / f"rank-{current.rank}.{kind}"
     if not path.exists():
         path.write_text(text)

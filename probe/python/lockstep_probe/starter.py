@@ -55,6 +55,10 @@ _libc = ctypes.CDLL(None)
 _SET_SUBREAPER, _SET_SIGNAL_OF_DEATH = 36, 1
 
 
+def die_with_parent():
+    _libc.prctl(_SET_SIGNAL_OF_DEATH, signal.SIGKILL)
+
+
 class Cannot(Exception):
     """Why a command must be started as it is written."""
 
@@ -355,7 +359,7 @@ class _Earlier:
         if not os.fork():
             self._channel.close()
             try:
-                _libc.prctl(_SET_SIGNAL_OF_DEATH, signal.SIGKILL)
+                die_with_parent()
                 while self._serve(theirs):
                     pass
             finally:
