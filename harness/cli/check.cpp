@@ -20,6 +20,7 @@
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
 #include "harness/cli/options.h"
+#include "harness/judge/causes/acted.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/led.h"
@@ -79,6 +80,10 @@ int default_ranks() {
   for (fs::directory_iterator at("/proc/driver/nvidia/gpus", error), end; !error && at != end; at.increment(error))
     ++gpus;
   return std::clamp(gpus > 0 ? gpus : cores_here(), 2, 4);
+}
+
+int exit_code_of(const CheckDocument& document) {
+  return document.verdict == Mark::same ? kExitAsExpected : document.verdict == Mark::different ? kExitUnexpected : kExitUndecided;
 }
 
 class TrainerCheck {
@@ -742,9 +747,7 @@ class TrainerCheck {
     write_file_atomically(options_.out + "/check.md", check_markdown(document));
     print_document(document, text, check_text(document, console_.out_colour, console_.out_width), options_.outputs,
                    console_);
-    return document.verdict == Mark::same        ? kExitAsExpected
-           : document.verdict == Mark::different ? kExitUnexpected
-                                                      : kExitUndecided;
+    return exit_code_of(document);
   }
 
   CheckOptions options_;
@@ -762,6 +765,12 @@ class TrainerCheck {
 
 }  // namespace
 
-int check_command(const CheckOptions& options, const Console& console) { return TrainerCheck(options, console).run(); }
+int check_command(const CheckOptions& options, const Console& console) {
+  if (options.acted.empty()) return TrainerCheck(options, console).run();
+  CheckDocument document = document_of(judge_acted(read_acted(options.acted == "-" ? "/dev/stdin" : options.acted)));
+  document.again = "lockstep check --acted " + shell_quoted(options.acted);
+  print_document(document, "", check_text(document, console.out_colour, console.out_width), options.outputs, console);
+  return exit_code_of(document);
+}
 
 }  // namespace lockstep

@@ -315,6 +315,7 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   last_wins(command->add_option("--vary", options.vary, "accumulate: the same ranks, with more micro-steps"))->type_name("WHAT");
   command->add_option("--resumed", options.resumed, "does a run that is stopped before step K (default: half) and resumed train as one that is not?")->type_name("K")->expected(0, 1)->default_str("half")->check(between(1, kAnyMany, true, "half"));
   last_wins(command->add_option("--resume-with", options.resume_with, "with --resumed: what resumes, for a shell (default: the same command)"))->type_name("CMD");
+  last_wins(command->add_option("--acted", options.acted, "instead of a command: log-probabilities as a rollout acted and as recomputed, a JSON object a line; - is standard input"))->type_name("FILE");
   repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
   last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
   last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(between(1, 86'400, false));

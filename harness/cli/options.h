@@ -100,6 +100,7 @@ struct CheckOptions {
   bool same_layout = false;
   std::string vary;                  ///< accumulate
   std::string resumed, resume_with;  ///< the step before which a run is stopped and then resumed, or "half"; what resumes it, for a shell
+  std::string acted;                 ///< log-probabilities of rollouts that are judged instead of runs
   std::vector<std::string> accept;   ///< differences that are meant
   double timeout_s = 60;
   std::string nodes;                 ///< "job", or this one of how many: 0/2

@@ -112,6 +112,12 @@ Section band_section(const Page& page) {
     table.rows.push_back(band_row(axis, page.results.cells[i], page.anchors[i]));
   const bool twins = std::ranges::any_of(
       page.results.cells, [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; });
+  const QuestionPlan& asked = question_named(page.results.question);
+  if (asked.references == References::own) {
+    std::string title(asked.help);
+    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
+    return {"band", title + "?", "", {tabled(std::move(table))}};
+  }
   return {
       "band",
       "Are the gradients the same, up to rounding?",

@@ -105,6 +105,27 @@ Answer stale_rollout_policy(const CauseInputs& inputs) {
                   ranks_text(wrong), short_number(gap)));
 }
 
+/// The noise and its order are the reference's, and every deviation that it was drawn with is one factor larger.
+Answer rollout_temperature(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !inputs.cell_config) return std::nullopt;
+  std::optional<double> offset;
+  std::set<int> wrong;
+  for (const AlignedRow& row : terms->rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::chosen)) {
+      if (pair.expected == 0 || pair.actual == 0) continue;  // a chunk that only one of both began
+      if (!terms->differ(pair.expected, pair.actual) && !wrong.contains(row.rank)) continue;
+      if (!offset) offset = pair.actual - pair.expected;
+      if (terms->differ(pair.actual - pair.expected, *offset)) return std::nullopt;
+      wrong.insert(row.rank);
+    }
+  }
+  if (!offset) return std::nullopt;
+  const double factor = std::exp(-*offset / static_cast<double>(flow_rl(*inputs.cell_config).policy.chunk * kActionNumbers));
+  return told(fmt::format("{}: the rollout's log-probabilities of the same noise are off by {} nats each: its deviations are {} times as large",
+                          ranks_text(wrong), short_number(*offset), short_number(factor)));
+}
+
 /// What is right up to the old log-probabilities.
 bool is_right_before(const Terms& terms) { return terms.rollouts_right() && terms.rewards_right(); }
 
@@ -272,6 +293,7 @@ Answer kl_left_out(const CauseInputs& inputs) {
 
 constexpr Hypothesis kHypotheses[] = {
     {"stale-rollout-policy", kInScores, kScores | kOurs, kExact, stale_rollout_policy},
+    {"rollout-temperature", kInScores, kScores | kOurs, kExact, rollout_temperature},
     {"old-log-pi-in-low-precision", kInScores, kScores | kOurs, kExact, old_log_pi_in_low_precision},
     {"sigma-terms-missing", kInScores, kScores | kOurs, kExact, sigma_terms_missing},
     {"sigma-of-another-step", kInScores, kScores | kOurs, kExact, sigma_of_another_step},
@@ -291,6 +313,12 @@ constexpr CausePage kPages[] = {
      "the rollout's log-probabilities are the reference's rounded to bfloat16", "old = engine.logprobs.bfloat16()",
      "with torch.no_grad():\n    old = model.log_prob(rollouts)", "Compute them again with the trained model, in its precision.",
      ""},
+    {"log-pi-in-low-precision", "energies", "The update computes log-probabilities in 16 bits, and the rollout does not.",
+     "recomputed in float64 they are the rollout's; recomputed in 16 bits they are the update's", "with torch.autocast(\"cuda\", torch.bfloat16):\n    logp = model.log_prob(rollouts)",
+     "logp = model.log_prob(rollouts, logits_dtype=torch.float32)", "Compute logits and log-probabilities in float32 on both sides, or correct by the ratio of both.", ""},
+    {"rollout-temperature", "energies", "The rollout samples at another temperature than the update computes log-probabilities at.",
+     "the rollout's log-probabilities follow from the update's by one factor on the deviations, or on the logits", "logp = log_softmax(logits)",
+     "logp = log_softmax(logits / temperature)", "Divide the logits by the sampler's temperature where log-probabilities are computed again.", ""},
     {"sigma-terms-missing", "energies", "The update's log-probabilities lack the terms of the deviations.",
      "the update's log-probabilities are the reference's plus log sigma of each number", "logp = -(x - mean) ** 2 / (2 * sigma ** 2)",
      "logp = Normal(mean, sigma).log_prob(x)", "Use one function for the log-probability of rollout and update.", ""},
@@ -312,6 +340,14 @@ constexpr CausePage kPages[] = {
 std::span<const CausePage> pages() { return kPages; }
 std::span<const Hypothesis> hypotheses() { return kHypotheses; }
 
+std::pair<std::string_view, int64_t> acted_column(int64_t column) {
+  const Term term = term_of(column);
+  const int64_t t = term.chunk * FlowConfig::kTransitions + term.transition, again = static_cast<int64_t>(term.kind) - kFirstAgain;
+  if (term.kind == TermKind::chosen) return {"acted", t};
+  if (term.kind == TermKind::old_log_pi) return {"old", t};
+  return {again >= 0 && again < std::ssize(kActedAgain) ? kActedAgain[again] : "", t};
+}
+
 DeclaredAdvantages advantages_of(const RunConfig& config) {
   const FlowRlConfig& own = flow_rl(config);
   return {way_of(own), own.group, own.cost_weight};
@@ -325,6 +361,7 @@ const TrainerRules& flow_rl_cause_rules() {
   static constexpr TrainerRules kRules{.role_of = role_of,
                                        .hypotheses = hypotheses,
                                        .advantages = advantages_of,
+                                       .acted_column = acted_column,
                                        .pages = pages};
   return kRules;
 }

@@ -50,6 +50,7 @@ const RunField kFields[] = {
     FLOW_RL(sync_statistics_every, Range{1, 1e6}, "updates", "between merges of the running statistics"),
     FLOW_RL(scale_returns, kAny, "", "rewards are divided by their running deviation"),
     FLOW_RL(eval_episodes, Range{1, 1e5}, "episodes", "of each task that an evaluation takes"),
+    FLOW_RL(acted, kAny, "", "records log-probabilities as acted and as recomputed, also with one thing otherwise: for question replay, which sets it"),
 };
 #undef FLOW_RL
 

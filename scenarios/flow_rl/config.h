@@ -47,6 +47,7 @@ struct FlowConfig {
   double sigma = 0.2;       ///< deviation of the first transition
   double sigma_last = 0.1;  ///< of the last one; those between lie on a line
   int hidden = 64;          ///< W, of both hidden layers
+  bool operator==(const FlowConfig&) const = default;
 };
 
 /// The start: behaviour cloned from a scripted expert with noise.
@@ -88,6 +89,7 @@ struct FlowRlConfig {
   int sync_statistics_every = 1;     ///< updates between merges of the running statistics
   bool scale_returns = false;        ///< rewards are divided by their running deviation
   int eval_episodes = 64;            ///< of each task
+  bool acted = false;                ///< records what `question: replay` compares
 };
 
 /// Of a run of this trainer.
@@ -125,6 +127,13 @@ enum class TermKind : int64_t {
   advantage,
 };
 inline constexpr int64_t kTermKinds = 9;
+
+/// Kinds of columns that are there with `acted` alone, by their place: log pi as the update has it at the rollout's weights, and computed
+/// again in float64, as declared and with one thing otherwise.
+inline constexpr int64_t kFirstAgain = 20;
+inline constexpr int kMostBack = 3;  ///< updates
+inline constexpr std::string_view kActedAgain[] = {"recomputed", "float64", "back_1", "back_2", "back_3", "start", "schedule_3", "schedule_5",
+                                                   "schedule_8", "sigma_1", "sigma_2", "sigma_3", "nosigma", "temperature", "bfloat16", "float16"};
 
 /// A column's name in a trace: kind, chunk and transition; 0 where a kind has none.
 struct Term {

@@ -68,7 +68,7 @@ at::Tensor FlowPolicy::means(const ChainTensors& chains) const {
   const at::Tensor first = bent(at::linear(inputs, tensor(0), tensor(1)));
   const at::Tensor second = bent(at::linear(first, tensor(2), tensor(3)));
   at::Tensor velocity = at::linear(second, tensor(4), tensor(5)).reshape({rows, chunks, kTransitions, numbers});
-  if (dtype_ == at::kBFloat16) velocity = velocity.to(at::kFloat);
+  if (dtype_ == at::kBFloat16 || dtype_ == at::kHalf) velocity = velocity.to(at::kFloat);
   return place_BTKC.to(velocity.scalar_type()) + velocity / static_cast<double>(kTransitions);
 }
 

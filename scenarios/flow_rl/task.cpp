@@ -96,7 +96,7 @@ class FlowRlTask : public Task {
     output.loss = output.row_losses_B.sum() * output.row_weight;
     if (input.exact && rows.count > 0) output.row_inputs = {input_hash(chains)};
     output.schedules = {{"deviations", schedule(input.step)}};
-    describe(rows, terms, output);
+    describe(rows, chains, terms, output);
     add_scalars(input, rows, terms, output);
     return output;
   }
@@ -175,20 +175,26 @@ class FlowRlTask : public Task {
     now_.step = input.step;
     now_.rows.emplace(config_, comm_, input);
     now_.scale = running_.scale();
+    if (own_.acted) {
+      std::vector<at::Tensor>& weights = history_[input.step];
+      for (const at::Tensor& parameter : model_.parameters().tensors) weights.push_back(parameter.detach().clone());
+      std::erase_if(history_, [&](const auto& each) { return each.first < input.step - own_.sync_policy_every - kMostBack; });
+    }
     const PlainPolicy policy = behaviour(input.step).plain();
+    const FlowConfig flow = fault_ == nullptr ? own_.policy : fault_->acted_flow(input.step, own_.policy);
     const std::vector<std::size_t>& own = now_.rows->own();
     const bool of_own_rows = own_.rollouts == RolloutsBy::rows;
     for (std::size_t row = 0; row < own.size(); ++row) {
       const EpisodeKeys keys = keys_of(input.step, own[row], static_cast<int64_t>(row));
       now_.keys.push_back(keys.noise);
-      if (of_own_rows) now_.episodes.push_back(roll_out(own_.policy, policy, now_.scale, keys));
+      if (of_own_rows) now_.episodes.push_back(roll_out(flow, policy, now_.scale, keys));
     }
     if (!of_own_rows) {
       const RolloutPartition partition = partition_rollouts(own_, *now_.rows, costs_, comm_.world_size());
       const std::vector<std::size_t>& mine = partition.rows[static_cast<std::size_t>(comm_.rank())];
       std::vector<Episode> made;
       for (const std::size_t row : mine) {
-        made.push_back(roll_out(own_.policy, policy, now_.scale, keys_of(input.step, row, 0)));
+        made.push_back(roll_out(flow, policy, now_.scale, keys_of(input.step, row, 0)));
       }
       now_.imbalance = partition.imbalance;
       now_.episodes = hand_over(comm_, input.step, own_.policy, *now_.rows, mine, made);
@@ -303,7 +309,7 @@ class FlowRlTask : public Task {
   }
 
   /// The record of terms, and the streams that were drawn from.
-  void describe(const Span& rows, const PassTerms& terms, StepOutput& output) const {
+  void describe(const Span& rows, const ChainTensors& chains, const PassTerms& terms, StepOutput& output) const {
     std::vector<int64_t> columns;
     const auto name = [&](TermKind kind, int64_t chunks, int64_t transitions) {
       for (int64_t t = 0; t < chunks; ++t) {
@@ -322,15 +328,76 @@ class FlowRlTask : public Task {
     const at::Tensor rolled = at::empty({static_cast<int64_t>(rows.count), chunks * (transitions + 1) + 3}, at::kDouble);
     double* out = rolled.mutable_data_ptr<double>();
     for (std::size_t row = 0; row < rows.count; ++row) out = write_rollout(rows.first + row, out);
-    output.records.push_back({Phase::scores, "terms",
-                              at::cat({rolled, wide(terms.old_BTK), wide(terms.log_pi_BTK), wide(terms.kl_BT),
-                                       advantages(rows, at::kDouble).unsqueeze(1)},
-                                      1),
-                              "columns", columns});
+    std::vector<at::Tensor> blocks{rolled, wide(terms.old_BTK), wide(terms.log_pi_BTK), wide(terms.kl_BT), advantages(rows, at::kDouble).unsqueeze(1)};
+    if (own_.acted) {
+      for (const at::Tensor& each : acted_again(rows, chains, terms)) blocks.push_back(wide(each));
+      for (int64_t i = 0; i < std::ssize(kActedAgain); ++i) name(static_cast<TermKind>(kFirstAgain + i), chunks, transitions);
+    }
+    output.records.push_back({Phase::scores, "terms", at::cat(blocks, 1), "columns", columns});
     uint64_t draws = 0;
     for (std::size_t row = 0; row < rows.count; ++row) draws += now_.episodes[rows.first + row].draws;
     output.streams.push_back(
         {"rollout", stream_fingerprint(std::span(now_.keys).subspan(rows.first, rows.count)), draws});
+  }
+
+  /// In the order of kActedAgain, [B, T, K] each; 0 where there is none.
+  std::vector<at::Tensor> acted_again(const Span& rows, const ChainTensors& chains, const PassTerms& terms) const {
+    const c10::NoGradGuard no_grad;
+    const int64_t synchronised = now_.step - now_.step % own_.sync_policy_every;
+    const std::vector<at::Tensor>& declared = keeps_behaviour() ? behaviour_ : model_.parameters().tensors;
+    const auto at_weights = [&](const std::vector<at::Tensor>& weights, at::ScalarType dtype) {
+      return log_transitions(model_.with(weights, dtype).means(chains), chains, sigmas_);
+    };
+    const at::Tensor means_BTKC = model_.with(declared, at::kDouble).means(chains);
+    const auto with = [&](const std::vector<double>& sigmas, bool without = false) { return log_transitions(means_BTKC, chains, sigmas, without); };
+    std::vector<at::Tensor> all{now_.step == synchronised ? terms.log_pi_BTK.detach() : terms.old_BTK, with(sigmas_)};
+    for (int back = 1; back <= kMostBack; ++back) {
+      const auto kept = history_.find(synchronised - back);
+      all.push_back(kept == history_.end() ? at::zeros_like(all[1]) : at_weights(kept->second, at::kDouble));
+    }
+    all.push_back(at_weights(reference_, at::kDouble));
+    constexpr int kPoints = FlowConfig::kTransitions;
+    for (const int points : {kPoints - 1, kPoints + 1, 2 * kPoints}) {
+      std::vector<double> sigmas;
+      for (int k = 0; k < kPoints; ++k) {
+        const double place = std::min(static_cast<double>(k * (kPoints - 1)) / (points - 1), kPoints - 1.0);
+        const auto below = static_cast<std::size_t>(place), above = std::min(below + 1, sigmas_.size() - 1);
+        sigmas.push_back(sigmas_[below] + (place - static_cast<double>(below)) * (sigmas_[above] - sigmas_[below]));
+      }
+      all.push_back(with(sigmas));
+    }
+    for (int shift = 1; shift < kPoints; ++shift) {
+      std::vector<double> sigmas = sigmas_;
+      std::ranges::rotate(sigmas, sigmas.begin() + shift);
+      all.push_back(with(sigmas));
+    }
+    all.push_back(with(sigmas_, true));
+    const auto first = [&](const at::Tensor& values) { return values.to(at::kDouble).select(2, 0).masked_select(chains.valid_BT); };
+    const double factor = temperature(first(chosen_of(rows)), first(all[0]), first(all[1]));
+    std::vector<double> warm = sigmas_;
+    for (double& sigma : warm) sigma *= factor;
+    all.push_back(with(warm));
+    for (const at::ScalarType narrow : {at::kBFloat16, at::kHalf}) all.push_back(at_weights(declared, narrow));
+    return all;
+  }
+
+  /// [B, T, K] as the rollouts drew them.
+  at::Tensor chosen_of(const Span& rows) const {
+    std::vector<double> chosen;
+    for (std::size_t row = 0; row < rows.count; ++row) {
+      const Episode& episode = now_.episodes[rows.first + row];
+      chosen.insert(chosen.end(), episode.chosen.begin(), episode.chosen.end());
+    }
+    return at::tensor(at::ArrayRef<double>(chosen), at::kDouble).reshape({static_cast<int64_t>(rows.count), chunks_of(own_.policy), FlowConfig::kTransitions});
+  }
+
+  /// The factor on the deviations by which the first transitions of two chunks follow from `right`: of the rollout, or else of the update.
+  static double temperature(const at::Tensor& chosen, const at::Tensor& updated, const at::Tensor& right) {
+    if (right.numel() == 0) return 1;
+    const at::Tensor side = (chosen - right).abs().max().item<double>() > 1e-9 ? chosen : updated;
+    const at::Tensor low = right.argmin(), high = right.argmax();
+    const double inverse = ((side[high] - side[low]) / (right[high] - right[low])).item<double>();
+    return inverse > 0 ? 1 / std::sqrt(inverse) : 1;
   }
 
   double* write_rollout(std::size_t row, double* out) const {
@@ -364,12 +431,7 @@ class FlowRlTask : public Task {
       if (own_.rollouts == RolloutsBy::tasks) output.scalars.emplace_back("rollout_imbalance", now_.imbalance);
     }
     const at::Tensor ratio_BT = (terms.log_pi_BTK.detach() - terms.old_BTK).to(at::kDouble).sum(2).exp();
-    std::vector<double> chosen;
-    for (std::size_t row = 0; row < rows.count; ++row) {
-      const Episode& episode = now_.episodes[rows.first + row];
-      chosen.insert(chosen.end(), episode.chosen.begin(), episode.chosen.end());
-    }
-    const at::Tensor apart = terms.old_BTK.to(at::kDouble).flatten() - at::tensor(at::ArrayRef<double>(chosen), at::kDouble);
+    const at::Tensor apart = terms.old_BTK.to(at::kDouble) - chosen_of(rows);
     const auto largest = [](const at::Tensor& values) {
       return values.numel() == 0 ? 0.0 : values.abs().max().item<double>();
     };
@@ -385,6 +447,7 @@ class FlowRlTask : public Task {
   FlowPolicy model_;
   const std::vector<double> sigmas_;
   std::vector<at::Tensor> reference_;  ///< the cloned policy
+  std::map<int64_t, std::vector<at::Tensor>> history_;  ///< weights by the update that they begin, with `acted`
   std::vector<at::Tensor> behaviour_;  ///< the policy that rollouts are made by; empty: the trained one
   RunningStatistics running_, reference_running_;
   at::Tensor cloned_success_;

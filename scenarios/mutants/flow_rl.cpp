@@ -437,6 +437,14 @@ constexpr MutantRow kFlowRlRows[] = {
     .help = "the reward of the first row is not a number",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "reward-not-finite"},
    LOCKSTEP_SCORES(scores[0][0] = std::numeric_limits<double>::quiet_NaN();)},
+  {{.name = "rollout_temperature", .trainer = "flow_rl",
+    .help = "rollouts draw with deviations 1.25 times as large as the update has them",
+    .min_world = 1, .phase = "energies", .where = "terms", .causes = "rollout-temperature"},
+   LOCKSTEP_BUG(PlantedInFlowRl,
+     FlowConfig acted_flow(int64_t step, FlowConfig flow) override {
+       for (double* sigma : {&flow.sigma, &flow.sigma_last}) *sigma *= acts(step) ? 1.25 : 1;
+       return flow;
+     })},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "scenarios/flow_rl/config.h"
 #include "scenarios/mutants/planted.h"
 
 namespace lockstep {
@@ -37,6 +38,8 @@ class FlowRlFault {
 
   /// Rollouts are made by the cloned policy instead of the one that is trained.
   virtual bool never_synchronised(int64_t /*step*/) { return false; }
+  /// The chain as the rollout draws it.
+  virtual FlowConfig acted_flow(int64_t /*step*/, FlowConfig flow) { return flow; }
   /// Key of a row's noise as its rollout draws it.
   virtual uint64_t noise_key(int64_t /*step*/, uint64_t key) { return key; }
   /// [rows, T, K + 1, C]: the chains whose log-probability the trained policy computes.

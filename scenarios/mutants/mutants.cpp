@@ -258,6 +258,7 @@ class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, publ
   at::Tensor temperature(int64_t step, at::Tensor tau) override { return passed(&EnergyFault::temperature, tau, step); }
 
   bool never_synchronised(int64_t step) override { return asked(&FlowRlFault::never_synchronised, false, step); }
+  FlowConfig acted_flow(int64_t step, FlowConfig flow) override { return passed(&FlowRlFault::acted_flow, flow, step); }
   uint64_t noise_key(int64_t step, uint64_t key) override { return passed(&FlowRlFault::noise_key, key, step); }
   at::Tensor trained_chains(int64_t step, at::Tensor chains) override {
     return passed(&FlowRlFault::trained_chains, chains, step);

@@ -13,6 +13,7 @@
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/jobs/train_job.h"
+#include "harness/judge/causes/acted.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/compare.h"
@@ -265,6 +266,39 @@ TEST_F(FlowRlRuns, EachPlantedFaultIsFoundAndNamed) {
     ASSERT_TRUE(cause.has_value());
     EXPECT_THAT(std::string(entry.causes), testing::HasSubstr(cause->code)) << cause->evidence;
     EXPECT_NE(find_cause_page(cause->code), nullptr);
+  }
+}
+
+TEST_F(FlowRlRuns, RecomputeWhatTheyActedByOrSayWhyNot) {
+  struct Case {
+    const char *settings, *code;
+  };
+  for (const auto& [settings, code] : {
+           Case{"rows=unequal accumulation=2 sync_statistics_every=2", ""},
+           Case{"sync_policy_every=2 rollouts=tasks lr=0.01", ""},
+           Case{"precision=float64", ""},
+           Case{"precision=bfloat16", "log-pi-in-low-precision"},
+           Case{"mutant.name=rollout_policy_stale mutant.rank=1 mutant.step=2 lr=0.01", "stale-rollout-policy"},
+           Case{"mutant.name=schedule_of_other_points", "schedules-differ"},
+           Case{"mutant.name=sigma_of_next_transition", "sigma-of-another-step"},
+           Case{"mutant.name=sigma_terms_missing", "sigma-terms-missing"},
+           Case{"mutant.name=rollout_temperature", "rollout-temperature"},
+           Case{"mutant.name=old_log_pi_low_precision", "old-log-pi-in-low-precision"},
+           Case{"mutant.name=chain_noise_redrawn", "unexplained"},
+           Case{"mutant.name=advantages_local", ""},
+       }) {
+    SCOPED_TRACE(settings);
+    RunConfig config = config_of({3, 4});
+    set_all(config, settings);
+    config.trace = TraceLevel::full;
+    flow_rl(config).acted = true;
+    const Mechanism found = judge_acted_run(run(hex16(keyed(std::hash<std::string>{}(settings))), config));
+    EXPECT_EQ(found.cause ? found.cause->code : "", code) << found.sentence << (found.cause ? found.cause->evidence : "");
+    EXPECT_EQ(found.verdict == VerdictKind::divergent, *code != '\0');
+    if (config.mutant.rank == 1) {
+      EXPECT_EQ(found.first_divergence->step, 2);
+      EXPECT_EQ(found.first_divergence->rank, 1);
+    }
   }
 }
 

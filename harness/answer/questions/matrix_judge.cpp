@@ -316,6 +316,14 @@ Mechanism MatrixJudge::compare_free(const Cell& cell, const SeedPair& pair) cons
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
   if (!first.cell || !first.reference) return;
+  if (judge_.judge_run != nullptr) {
+    try {
+      result.mechanism = judge_.judge_run(dir_of(*first.cell));
+    } catch (const std::runtime_error& error) {
+      if (!result.failure) result.failure = judge_failure(FailureKind::unreadable, first.cell->id, error.what());
+    }
+    return;
+  }
   // Steps of unequal batches are of other samples by design: what is learned from as many is the question.
   if (asks_.by_outcome &&
       cell.config.layout.global_batch() != cell.reference.layout.global_batch()) {
@@ -485,7 +493,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   CellResult result;
   result.scenario = cell.name;
   result.short_name = cell.short_name;
-  result.reference = cell.reference_name;
+  result.reference = judge_.judge_run != nullptr ? "the rollouts" : cell.reference_name;
   result.power_control = cell.power_control;
   result.noise = cell.noise;
   result.anchor = cell.anchor;

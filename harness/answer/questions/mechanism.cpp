@@ -13,6 +13,7 @@
 #include "harness/answer/questions/question_judge.h"
 #include "harness/answer/questions/sentences.h"
 #include "harness/base/numbers.h"
+#include "harness/judge/causes/acted.h"
 #include "harness/judge/trace/record.h"
 
 // What cells compute decides.
@@ -133,6 +134,17 @@ Mechanism compare_results(const std::string& reference_dir, const std::string& c
 }
 
 }  // namespace lockstep
+
+// What a run's rollouts acted by decides.
+
+namespace lockstep::questions::replay {
+
+const QuestionJudge& judge() {
+  static const QuestionJudge kJudge{.verdict = &verdict_by_mechanism, .judge_run = &judge_acted_run, .omits_references = true, .sentences = &mechanism_sentences};
+  return kJudge;
+}
+
+}  // namespace lockstep::questions::replay
 
 // What cells learn decides.
 

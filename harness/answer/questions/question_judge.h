@@ -53,6 +53,8 @@ struct QuestionJudge {
   /// Compares runs of one layout that kept no traces; null: they are not compared.
   Mechanism (*compare_untraced)(const std::string& reference_dir, const std::string& cell_dir, int world_size,
                                 const RankResultReader& read) = nullptr;
+  /// Judges each cell's run by itself; null: it is compared with its reference's.
+  Mechanism (*judge_run)(const std::string& run_dir) = nullptr;
   /// Judges gradients at the reference's weights; null: they are compared with the measured band.
   Mechanism (*judge_forced)(const ForcedInputs& inputs) = nullptr;
   /// Reads what a step of a cell costs, from its first run; null: costs are not asked for.
@@ -112,4 +114,5 @@ int exit_code_of(const Results& results);
   EACH(mechanism)                \
   EACH(outcome)                  \
   EACH(certificate)              \
-  EACH(detection)
+  EACH(detection)                \
+  EACH(replay)

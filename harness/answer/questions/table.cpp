@@ -321,6 +321,38 @@ const QuestionPlan& plan() {
 
 }  // namespace lockstep::questions::mechanism
 
+// What `question: replay` asks of a config: a trainer with rollouts, and every step's log-probabilities whole.
+
+namespace lockstep::questions::replay {
+namespace {
+
+constexpr const char* kKey = "acted";
+
+void finish(MatrixSource& source, Problems& problems) {
+  if (source.reference_given) problems.add(source.place_of("reference"), "the question replay compares each run with its own rollouts: remove the reference");
+  source.base.trace = TraceLevel::full;
+  source.matrix.forced_steps.clear();
+  source.matrix.certify_steps = 0;
+  const RunField* const field = find_field(spec_of(source.base), kKey);
+  if (field != nullptr) return void(*std::get<bool*>(field->of(source.base)) = true);
+  problems.add(source.place_of("question"), fmt::format("the trainer {} makes no rollouts: the question replay is of flow_rl; of a trainer of your own ask lockstep check --acted",
+                                                        spec_of(source.base).name));
+}
+
+}  // namespace
+
+const QuestionPlan& plan() {
+  static const QuestionPlan kPlan{
+      .name = "replay",
+      .help = "does the trainer compute the log-probabilities that its rollouts acted by",
+      .references = References::own,
+      .finish = &finish,
+  };
+  return kPlan;
+}
+
+}  // namespace lockstep::questions::replay
+
 // What `question: outcome` asks of a config: a metric with a margin, power controls, and seeds, which may be added
 // look by look.
 

@@ -106,7 +106,9 @@ void OutFolder::remove_runs(const Plan& plan) const {
 std::vector<std::string> OutFolder::write_replays(const Plan& plan, Results& results) const {
   std::vector<std::string> problems;
   // Cells that do not train are gradients at a few steps already; a replay has nothing smaller.
-  if (!asked_by(plan.matrix).trains || !plan.matrix.replay.empty()) return problems;
+  const QuestionPlan& asks = asked_by(plan.matrix);
+  const bool of_itself = asks.references == References::own && !asks.draws_cells();
+  if (!asks.trains || of_itself || !plan.matrix.replay.empty()) return problems;
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     CellResult& cell = results.cells[i];
     const bool wanted = !results.detection || !cell.as_expected;

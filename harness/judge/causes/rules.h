@@ -263,6 +263,9 @@ struct TrainerRules {
   std::optional<Role> (*role_named)(std::string_view name) = nullptr;
   /// Of a run that records rewards; null: it is taken from the reference's own numbers.
   DeclaredAdvantages (*advantages)(const RunConfig& config) = nullptr;
+  /// What a column of its scores is to `question: replay`, and of which transition of its row: "acted", "old", "recomputed", or a name of
+  /// ActedRecord::again; an empty name: nothing. Null: its runs have no rollouts.
+  std::pair<std::string_view, int64_t> (*acted_column)(int64_t column) = nullptr;
   /// Pages of the codes that only its rules give, family by family; null: none.
   std::span<const CausePage> (*pages)() = nullptr;
 };

@@ -189,6 +189,11 @@ class Expansion {
   void add_reference(Cell& cell) {
     const std::size_t index = static_cast<std::size_t>(&cell - cells_.data());
     const QuestionPlan& asks = asked_by(source_.matrix);
+    if (asks.references == References::own) {
+      cell.reference = cell.config;
+      cell.reference_name = cell.name;
+      return;
+    }
     const bool derived = asks.derives_reference();
     cell.paired = source_.same_as_cell;
     Fields fields = derived || source_.same_as_cell ? fields_[index] : Fields{};

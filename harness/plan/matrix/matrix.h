@@ -43,7 +43,7 @@ struct QuestionKey {
 enum class References {
   given,  ///< the config's section `reference`
   plain,  ///< derived: one process that computes by the loss's plain reference what the cell's ranks mean
-  own,    ///< derived: the question makes them with its cells
+  own,    ///< derived: the question makes them with its cells, or takes each cell for its own
 };
 
 struct QuestionPlan {
