@@ -747,6 +747,16 @@ class TrainerCheck {
     write_file_atomically(options_.out + "/check.md", check_markdown(document));
     print_document(document, text, check_text(document, console_.out_colour, console_.out_width), options_.outputs,
                    console_);
+    std::set<std::string> runs;
+    std::error_code error;
+    for (const auto& each : fs::directory_iterator(options_.out + "/runs", error))
+      if (fs::exists(each.path() / "rank-0.trace") && !each.path().string().ends_with("-operations")) runs.insert(each.path().filename().string());
+    std::vector<ToolSource> sources;
+    for (const std::string& id : runs) {
+      const std::string other = id.starts_with("run") ? "reference" + id.substr(3) : "";
+      sources.push_back({id, folder(id), runs.contains(other) ? folder(other) : "", other.empty() ? "" : check_markdown(document)});
+    }
+    write_tools(sources, options_.outputs.tools, console_);
     return exit_code_of(document);
   }
 

@@ -37,6 +37,14 @@ std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& r
 /// Writes what was asked for: `text`, unless another form goes to standard output. `json`: empty: the document's.
 void print_document(const CheckDocument& document, const std::string& json, const std::string& text,
                     const Outputs& asked, const Console& console);
+/// A run of which other tools shall show something.
+struct ToolSource {
+  std::string name, folder;
+  std::string reference = {};  ///< the folder of its reference's run
+  std::string text = {};       ///< the verdict, in Markdown
+};
+/// Where W&B is not installed it says so. Throws TraceError.
+void write_tools(const std::vector<ToolSource>& sources, const ToolOutputs& asked, const Console& console);
 int report_command(const ReportOptions& options, const Console& console);
 int list_command(const ListOptions& options, const Console& console);
 int status_command(const StatusOptions& options, const Console& console);

@@ -77,6 +77,12 @@ void add_outputs(CLI::App* command, Outputs& outputs) {
   last_wins(command->add_flag("--json{-}", outputs.json, "as JSON on standard output, or in a file with --json=FILE"));
 }
 
+void add_tools(CLI::App* command, ToolOutputs& tools) {
+  last_wins(command->add_flag("--tensorboard{lockstep-tensorboard}", tools.tensorboard, "curves by step and verdicts as TensorBoard events, in this folder or --tensorboard=FOLDER"));
+  last_wins(command->add_flag("--wandb{lockstep-wandb}", tools.wandb, "the same as offline runs of W&B, in this folder or --wandb=FOLDER"));
+  last_wins(command->add_flag("--chrome-trace{lockstep-trace.json}", tools.chrome_trace, "steps and collectives by rank for Perfetto or chrome://tracing, in this file or --chrome-trace=FILE"));
+}
+
 /// CLI11 takes nan and inf for numbers.
 const CLI::Validator& finite() {
   static const CLI::Validator validator(
@@ -168,6 +174,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   command->add_flag("--dry-run", options.dry_run, "show what would run, and stop");
   add_quiet(command, options.quiet);
   command->add_flag("--json", options.json, "results.json on stdout instead of the table");
+  add_tools(command, options.tools);
   command->add_flag("--detach", options.detach, "return at once; `lockstep status OUT` and `lockstep wait OUT` follow it");
   last_wins(command->add_option("--part", options.part, "set by --launcher 'slurm --array' for each of its tasks"))->type_name("A.T");
   return command;
@@ -212,6 +219,7 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
   command->add_flag("--across", options.across,
                     "also compare cells of different questions, and show how they differ");
   add_outputs(command, options.outputs);
+  add_tools(command, options.outputs.tools);
   return command;
 }
 
@@ -295,6 +303,7 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
       ->check(step_list());
   last_wins(command->add_option("--every", options.every, "record every N-th step"))->type_name("N")->check(at_least_one());
   add_outputs(command, options.outputs);
+  add_tools(command, options.outputs.tools);
   add_quiet(command, options.quiet);
   command->add_flag("--overwrite", options.overwrite, "remove the traces of an earlier run from the folder first");
   command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node 8 train.py")->required();
@@ -329,6 +338,7 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   add_quiet(command, options.quiet);
   command->add_flag("--fresh", options.fresh, "run again what is there");
   add_outputs(command, options.outputs);
+  add_tools(command, options.outputs.tools);
   command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node {ranks} train.py --batch {batch}");
   command->positionals_at_end();
   return command;

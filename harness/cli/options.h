@@ -12,10 +12,17 @@
 
 namespace lockstep {
 
+/// Where what was found goes in the files of other tools; empty: nowhere.
+struct ToolOutputs {
+  std::string tensorboard, wandb;  ///< folders
+  std::string chrome_trace;        ///< a file
+};
+
 struct RunOptions {
   MatrixSelection selection;
   bool fresh = false, dry_run = false, json = false;
   bool detach = false, quiet = false;
+  ToolOutputs tools;
   std::string part;  ///< of an array of jobs, whose runs alone shall be done, and not judged; empty: none
 };
 
@@ -28,6 +35,7 @@ struct PlanOptions {
 /// Where what is said goes in each form; "-": to standard output, without the text; empty: nowhere.
 struct Outputs {
   std::string html, md, json;
+  ToolOutputs tools;
 };
 
 struct StatusOptions {

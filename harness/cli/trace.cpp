@@ -261,6 +261,7 @@ int trace_command(const TraceOptions& options, const Console& console) {
   else say_account(out.string(), said);
   (any ? console.news() : console.err) << "\n" << said.str();
   print_document(document_of(said.str()), "", "", options.outputs, console);
+  write_tools({{options.out, options.out}}, options.outputs.tools, console);
   if (failed) {
     console.err << (end.signal != 0 ? fmt::format("the command was ended by signal {} (SIG{})", end.signal, ::sigabbrev_np(end.signal))
                                     : fmt::format("the command ended with status {}", end.code))

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-from case import Case, need
+from case import Case, environment, need
 
 SCRIPT = '''
 import argparse, copy, os, signal, time
@@ -422,6 +422,53 @@ def as_written(bench):
     return ""
 
 
+READ = """
+import glob, json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from wandb.proto.wandb_internal_pb2 import Record
+from wandb.sdk.internal.datastore import DataStore
+shown, written = {}, {}
+for folder in glob.glob(sys.argv[1] + "/*"):
+    events = EventAccumulator(folder)
+    events.Reload()
+    run = shown[folder.rsplit("/", 1)[1]] = {tag: [each.value for each in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    run.update({tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in events.Tags()["tensors"]})
+for path in glob.glob(sys.argv[2] + "/wandb/offline-run-*/*.wandb"):
+    store, name, history = DataStore(), "", []
+    store.open_for_scan(path)
+    while data := store.scan_data():
+        record = Record.FromString(data)
+        name = record.run.display_name or name
+        if record.HasField("history"):
+            history.append({item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item})
+    written[name] = history
+print(json.dumps([shown, written]))
+"""
+
+
+def in_tools(bench):
+    """Curves and verdicts as TensorBoard and W&B read them themselves; steps and collectives as a Chrome trace."""
+    python = PAGE.parent.parent / ".lockstep" / "tools" / "bin" / "python"
+    if not python.exists():
+        return "skipped: TensorBoard and W&B are not in .lockstep/tools"
+    board, wandb, trace = bench.path("board"), bench.path("wandb"), bench.path("trace.json")
+    with environment(PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}"):
+        done, _ = check(bench, f"--tensorboard={board}", f"--wandb={wandb}", f"--chrome-trace={trace}", *kind("times"))
+    said = subprocess.run([python, "-c", READ, board, wandb], capture_output=True, text=True, check=False)
+    need(done.returncode == 1 and said.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}{said.stderr}")
+    shown, written = json.loads(said.stdout)
+    run, first = shown["run-float64"], "norm of local gradients/"
+    norms = list(zip(run[first + "rank 0"], run[first + "rank 1"]))
+    need(len(norms) == 4 and "different from step 1: loss-times-world" in run["verdict"], f"{run}")
+    need(all(abs(max(two) / min(two) - ratio) < 1e-5 * ratio for two, ratio in zip(norms, run[first + "largest over smallest"])), f"{run}")
+    differences = run["difference from the reference/gradients"]
+    need(differences[0] < 1e-12 and differences[1] > 0.9, f"{differences}")
+    need(set(written) == set(shown) and all(abs(step["loss"] - loss) < 1e-6 for step, loss in zip(written["run-float64"], run["loss"], strict=True)), f"{set(written)}, {set(shown)}")
+    events = [event for event in json.load(open(trace))["traceEvents"] if event["ph"] == "X"]
+    need({event["tid"] for event in events} == {0, 1} and any("all_reduce" in event["name"] for event in events), f"{events[:5]}")
+    return f"{len(events)} calls"
+
+
 # The page.
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "start.md"
@@ -477,6 +524,7 @@ CASES = [
     Case("check: a rank that hangs", refused(4, "rank 1", *kind("hang"))),
     Case("check: a rank that is killed", refused(3, "killed by signal 9", *kind("killed"))),
     Case("check: no optimizer", refused(7, "recorded nothing", text="import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n")),
+    Case("check: in the files of other tools", in_tools),
     Case("check: the page of the first steps", page),
 ]
 if __name__ == "__main__":
