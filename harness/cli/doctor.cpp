@@ -95,14 +95,23 @@ RankEnvironment own_rank(const Environment& environment) {
                         : fmt::format("doctor --nodes: {}", fmt::join(found.problems, "; ")));
 }
 
+/// `out`, or what is there of it: a run makes the rest.
+std::string folder_there(const std::string& out) {
+  std::filesystem::path folder(out);
+  std::error_code ignored;
+  while (!folder.empty() && !std::filesystem::exists(folder, ignored)) folder = folder.parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
 NodeReport own_report(const DoctorOptions& options) {
-  const NodeFacts facts = see_node(options.out, rank_program_path(), false);
+  const std::string out = folder_there(options.out);
+  const NodeFacts facts = see_node(out, rank_program_path(), false);
   const char* const of_slurm = std::getenv("SLURMD_NODENAME");
   NodeReport mine;
   mine.node = of_slurm != nullptr ? of_slurm : this_host().host;
   mine.driver = facts.driver;
   mine.settings = facts.settings;
-  mine.checks = machine_checks(options.out);
+  mine.checks = machine_checks(out);
   for (Check& check : node_checks(facts)) {
     if (check.name != "clocks") mine.checks.push_back(std::move(check));  // they are compared when all have met
   }
@@ -132,8 +141,9 @@ int doctor_of_nodes(const DoctorOptions& options, const Console& console) {
 
 int doctor_command(const DoctorOptions& options, const Console& console) {
   if (options.nodes) return doctor_of_nodes(options, console);
-  std::vector<Check> checks = machine_checks(options.out);
-  for (Check& check : node_checks(see_node(options.out, rank_program_path(), true))) checks.push_back(std::move(check));
+  const std::string out = folder_there(options.out);
+  std::vector<Check> checks = machine_checks(out);
+  for (Check& check : node_checks(see_node(out, rank_program_path(), true))) checks.push_back(std::move(check));
   const std::string problem = problem_of_surroundings();
   checks.push_back(problem.empty() ? all_reduce_check(rank_program_path()) : Check{Check::State::failed, "surroundings", problem});
   return print(checks, options, console);

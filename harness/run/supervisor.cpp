@@ -340,9 +340,9 @@ struct Supervisor::Going {
     return text;
   }
   /// "; it runs on node n2 (process 17 on vm)": of a rank on another host.
-  std::string place_of(int rank) const {
+  std::string place_of(int rank, const char* runs = "runs") const {
     const auto r = static_cast<std::size_t>(rank);
-    return rank < 0 || r >= places.size() || places[r].empty() ? "" : "; it runs on " + places[r];
+    return rank < 0 || r >= places.size() || places[r].empty() ? "" : fmt::format("; it {} on {}", runs, places[r]);
   }
 };
 
@@ -640,6 +640,7 @@ EndedRun Supervisor::conclude(Going& concluded) {
   // Of ranks that were killed while they wrote down how they ended.
   remove_left_temporaries(run->facts.dir, [](std::string_view name) { return name.starts_with("rank-"); });
   std::optional<RankFailure> failure = run->stalled ? run->stalled : name_failure(run->facts);
+  if (failure && failure->kind == FailureKind::died) failure->message += run->place_of(failure->rank, "ran");
   const bool in_order = failure && failure->kind == FailureKind::interrupted;
   if (failure && !run->stalled && run->stopped && !in_order) failure = interrupted_failure(run->facts);
   if (!run->killed) run->left_before_kill = run->facts.ends.size();

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -126,22 +127,27 @@ TEST_F(Launchers, OpenMpiGivesTheSameBits) {
   expect_as_local("openmpi");
 }
 
-/// mpirun with a rank on each of three hosts, which are names and addresses of this one.
-std::string on_three_hosts() {
-  std::string launcher = "external:mpirun.openmpi --oversubscribe";
-  for (const char* rank : {"0", "1", "2"}) {
-    launcher += std::string(rank[0] == '0' ? "" : " :") + " -n 1 env LOCKSTEP_ROOM={ranks} LOCKSTEP_HOST=h" + rank + " LOCKSTEP_ADDRESS=127.0.0.1" +
-                rank + " {rank_program} run {run} --prepared";
-  }
-  return launcher;
+/// A launcher that starts rank R as `hosts[R]` says.
+std::string launcher_by(const TempFolder& folder, const std::vector<std::string>& hosts) {
+  std::string script = "export LOCKSTEP_WORLD_SIZE=$1 LOCKSTEP_ROOM=$1\nshift\n";
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+    script += "LOCKSTEP_RANK_ID=" + std::to_string(rank) + " " + hosts[rank] + " \"$@\" &\nranks=\"$ranks $!\"\n";
+  std::ofstream(folder / "launch.sh") << script << "for rank in $ranks; do wait $rank || status=$?; done\nexit ${status:-0}\n";
+  return "external:sh " + folder / "launch.sh" + " {ranks} {rank_program} run {run} --prepared";
+}
+
+/// A rank on each of three hosts, which are names and addresses of this one.
+std::string on_three_hosts(const TempFolder& folder) {
+  std::vector<std::string> hosts;
+  for (const std::string rank : {"0", "1", "2"}) hosts.push_back("LOCKSTEP_HOST=h" + rank + " LOCKSTEP_ADDRESS=127.0.0.1" + rank);
+  return launcher_by(folder, hosts);
 }
 
 TEST_F(Launchers, ARankThatHangsOnAnotherHostIsNamed) {
-  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   std::string config = kLadder;
   config.replace(config.find("steps: 4"), 8, "steps: 300\nwatch: {step_s: 3}");
   std::ofstream(folder_ / "long.yaml") << config;
-  std::unique_ptr<Program> matrix = begun("long", on_three_hosts(), "out");
+  std::unique_ptr<Program> matrix = begun("long", on_three_hosts(folder_), "out");
   // When it trains.
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
@@ -179,9 +185,8 @@ class Container {
   Container(const Container&) = delete;
   Container& operator=(const Container&) = delete;
   bool there() const { return there_; }
-  std::string within() const { return "ip netns exec " + name_; }
-  /// The script on a host of its own at one end, 0 or 1: with its own processes, name, /tmp and /dev/shm, and with
-  /// `shared`, where it runs.
+  /// Words that run the script on a host of its own at one end, 0 or 1: with its own processes, name, /tmp and /dev/shm, and with
+  /// `shared`, where it runs. Further words are the script's.
   std::vector<std::string> host(std::size_t end, const std::string& shared, const std::string& script) const {
     const std::string own = "hostname host-" + std::to_string(end) + "; mount --bind " + shared +
                             " /mnt; mount -t tmpfs none /tmp; mount -t tmpfs none /dev/shm; mkdir -p " + shared +
@@ -189,9 +194,11 @@ class Container {
                             ".2 host-1\n' > /tmp/hosts; " + "mount --bind /tmp/hosts /etc/hosts; cd " + shared + "; " +
                             script;
     const std::string inside = "exec ip netns exec " + name_ + (end == 0 ? "-a" : "") +
-                               " unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc sh -c \"$0\"";
+                               " unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc sh -c \"$0\" sh \"$@\"";
     return {"/bin/sh", "-c", inside, own};
   }
+  /// As if the power of the host at the other end went.
+  void end_processes() const { EXPECT_TRUE(says_yes("ip netns pids " + name_ + " | xargs kill -KILL")); }
   /// A cut one loses all, both ways, and nobody says so: each end takes the other for one that is not there.
   void cable(bool whole) const {
     for (const auto& [neighbours, other] : ends_)
@@ -205,10 +212,11 @@ class Container {
   bool there_ = true;
 };
 
-/// One name, two hosts: mpirun with two ranks here and rank 2 in the container.
-std::string on_two_hosts(const Container& container) {
-  return "external:mpirun.openmpi --oversubscribe -n 2 env LOCKSTEP_ROOM={ranks} {rank_program} run {run} --prepared : -n 1 " + container.within() +
-         " {rank_program} run {run} --prepared";
+/// Ranks 0 and 1 here, and rank 2 on the cable's other end.
+std::string on_two_hosts(const Container& cable, const TempFolder& folder) {
+  std::string there;
+  for (const std::string& word : cable.host(1, folder.path(), "exec \"$@\"")) there += " " + shell_quoted(word);
+  return launcher_by(folder, {"", "", there});
 }
 
 /// The matrix with those lines in the place of its steps.
@@ -217,17 +225,26 @@ std::string ladder_with(const std::string& lines) {
   return config.replace(config.find("steps: 4"), 8, lines);
 }
 
+/// The process here of rank 2, whose run's folder has its number among its host's processes.
+pid_t rank_2_of(const std::string& run) {
+  const std::regex number("\nNSpid:.*\\b" + std::to_string(read_arrival(run, 2).process) + "\n");
+  for (const auto& at : std::filesystem::directory_iterator("/proc")) {
+    if (std::atoi(at.path().filename().c_str()) <= 0 || !std::regex_search(read_text(at.path() / "status"), number)) continue;
+    if (read_text(at.path() / "environ").find("LOCKSTEP_RANK_ID=2") != std::string::npos) return std::atoi(at.path().filename().c_str());
+  }
+  return 0;
+}
+
 bool rank_2_reaches(const HeartbeatFile& heartbeats, int64_t step) {
   for (const double until = monotonic_s() + 60; heartbeats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
   return heartbeats.step(2) >= step;
 }
 
 TEST_F(Launchers, ACableThatIsCutForEverIsNamedAndTheRunStartsAgain) {
-  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   const Container container;
   if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
   std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ntimeout_s: 20\ncheckpoint: {every: 20}");
-  std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container), "out");
+  std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container, folder_), "out");
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
   ASSERT_TRUE(rank_2_reaches(HeartbeatFile::open(run + "/heartbeat", 3), 3)) << read_text(run + "/rank-2.log") << read_text(run + "/launcher.log");
@@ -241,11 +258,10 @@ TEST_F(Launchers, ACableThatIsCutForEverIsNamedAndTheRunStartsAgain) {
 }
 
 TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindItIsNamed) {
-  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   const Container container;
   if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
   std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 1500\nwatch: {step_s: 1.5}");
-  std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container), "out");
+  std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container, folder_), "out");
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
   HeartbeatFile heartbeats = HeartbeatFile::open(run + "/heartbeat", 3);
@@ -255,10 +271,29 @@ TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindIt
   ::poll(nullptr, 0, 4000);  // more than twice what a step may take
   container.cable(true);
   ASSERT_TRUE(reaches(heartbeats.step(2) + 20)) << read_text(run + "/rank-2.log") << read_text(run + "/launcher.log");
-  ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
+  ASSERT_EQ(::kill(rank_2_of(run), SIGSTOP), 0);
   const ProgramEnd end = matrix->end();
   EXPECT_EQ(end.code, 4) << end.err;
-  EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host ")));
+  EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host host-1")));
+}
+
+TEST_F(Launchers, ARankThatIsKilledOnAnotherHostIsNamedAndAHostThatDiesHasItsRunStartedAgain) {
+  const Container cable;
+  if (!cable.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ncheckpoint: {every: 20}");
+  for (const bool whole_host : {false, true}) {
+    std::filesystem::remove_all(folder_ / "out");
+    std::unique_ptr<Program> matrix = begun("long", on_two_hosts(cable, folder_), "out");
+    const std::string run = wait_for_rank_process(2);
+    ASSERT_FALSE(run.empty());
+    ASSERT_TRUE(rank_2_reaches(HeartbeatFile::open(run + "/heartbeat", 3), 3)) << read_text(run + "/rank-2.log") << read_text(run + "/launcher.log");
+    if (whole_host) cable.end_processes();
+    else ASSERT_EQ(::kill(rank_2_of(run), SIGKILL), 0);
+    const ProgramEnd end = matrix->end();
+    EXPECT_EQ(end.code, whole_host ? 0 : 3) << end.out << end.err;
+    if (whole_host) EXPECT_THAT(read_text(folder_ / "out/losses"), testing::AllOf(HasSubstr("is started again: nothing was heard from host host-1"), HasSubstr("or it is gone")));
+    else EXPECT_THAT(end.err, HasSubstr("killed by signal 9 (SIGKILL); it ran on host host-1 (process "));
+  }
 }
 
 /// The one of docs/start.md.
@@ -303,27 +338,45 @@ TEST_F(Launchers, ACheckThatIsStartedOnTwoHostsGivesOneAnswer) {
   EXPECT_THAT(alone[0].err, HasSubstr("a node of 2 did not come in time: node 1."));
 }
 
+TEST_F(Launchers, DoctorOnTwoHostsMakesItsFolder) {
+  const Container cable(true);
+  if (!cable.there())
+    GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  const auto ends = on_both(cable, folder_.path(), "LOCKSTEP_RANK_ID=%d LOCKSTEP_WORLD_SIZE=2 lockstep doctor --nodes --out not/yet");
+  for (const ProgramEnd& end : ends) EXPECT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_THAT(ends[0].out, testing::AllOf(HasSubstr("2 processes on 2 nodes: host-0, host-1"), HasSubstr("2 real ranks on Gloo agree bit for bit"),
+                                          testing::Not(HasSubstr("not ok")), HasSubstr("\nfit to run\n")));
+}
+
 TEST_F(Launchers, ATraceOfARunOnTwoHostsIsToldOnce) {
   if (lacks("torchrun")) GTEST_SKIP() << "no torchrun: python3 -m pip install torch";
   const Container cable(true);
   if (!cable.there())
     GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
-  const auto ends = on_both(cable, folder_.path(),
-                            "lockstep trace --out traced --steps 2 -- torchrun --nnodes 2 --node-rank %d --master-addr "
-                            "host-0 --nproc-per-node 2 "
-                            "train.py --batch 6");
-  for (const ProgramEnd& end : ends) EXPECT_EQ(end.code, 0) << end.err;
-  const std::string said = ends[0].err + ends[1].err;
-  EXPECT_THAT(said, HasSubstr("recorded in traced: 4 ranks, 2 steps"));
-  EXPECT_EQ(said.find("recorded in traced"), said.rfind("recorded in traced"));
+  const std::string trace = "lockstep trace --out traced --steps 2 -- ";
+  for (const std::string& script :
+       {trace + "torchrun --nnodes 2 --node-rank %d --master-addr host-0 --nproc-per-node 2 train.py --batch 6",
+        "export WORLD_SIZE=4 MASTER_ADDR=host-0 MASTER_PORT=29519 LOCAL_WORLD_SIZE=2; for LOCAL_RANK in 0 1; do export LOCAL_RANK RANK=$((%d * 2 + LOCAL_RANK)); " +
+            trace + "python train.py --batch 6 & done; wait"}) {
+    std::filesystem::remove_all(folder_ / "traced");
+    const auto ends = on_both(cable, folder_.path(), script);
+    for (const ProgramEnd& end : ends) EXPECT_EQ(end.code, 0) << end.err;
+    const std::string said = ends[0].err + ends[1].err;
+    EXPECT_THAT(said, HasSubstr("recorded in traced: 4 ranks, 2 steps"));
+    EXPECT_EQ(said.find("recorded in traced"), said.rfind("recorded in traced"));
+  }
 }
 
 TEST_F(Launchers, RanksOnSeveralHostsGiveTheSameBits) {
-  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   ASSERT_EQ(run("rung", "local", "local").code, 0);
-  const ProgramEnd end = run("rung", on_three_hosts(), "hosts");
-  EXPECT_EQ(end.code, 0) << end.out << end.err;
-  expect_same_traces("local", "hosts");
+  const Container cable;
+  for (const bool names_alone : {true, false}) {
+    if (!names_alone && !cable.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+    const std::string out = names_alone ? "names" : "hosts";
+    const ProgramEnd end = run("rung", names_alone ? on_three_hosts(folder_) : on_two_hosts(cable, folder_), out);
+    EXPECT_EQ(end.code, 0) << end.out << end.err;
+    expect_same_traces("local", out);
+  }
 }
 
 TEST_F(Launchers, MpichGivesTheSameBits) {
