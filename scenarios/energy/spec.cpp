@@ -608,7 +608,9 @@ void make_oracle(const RunConfig& cell, RunConfig& oracle) {
 
 std::string objective(const RunConfig& config) {
   const EnergyConfig& own = energy(config);
-  return fmt::format("{} {}", own.loss, words_of(own.negatives)[static_cast<std::size_t>(own.negatives)]);
+  const auto word = [](Negatives negatives) { return words_of(negatives)[static_cast<std::size_t>(negatives)]; };
+  const Negatives chosen = resolved_negatives(config);
+  return fmt::format("{} {}{}", own.loss, word(own.negatives), chosen == own.negatives ? "" : fmt::format(" ({})", word(chosen)));
 }
 
 bool learns_nothing(const RunConfig& config) { return !has_negatives(config); }
