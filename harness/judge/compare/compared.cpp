@@ -394,7 +394,7 @@ std::vector<Average> averages_of(const AveragedStep& at, bool parameters_before)
   return all;
 }
 
-std::optional<AverageStep> fitted(const std::vector<Average>& averages, bool before, std::optional<double> decay) {
+std::optional<AverageStep> fitted(const std::vector<Average>& averages, bool before, std::optional<double> decay = {}) {
   double dot = 0, squares = 0;
   for (const Average& each : averages) {
     for (std::size_t i = 0; i < each.now.size(); ++i) {
@@ -421,9 +421,9 @@ std::optional<AverageStep> fitted(const std::vector<Average>& averages, bool bef
 
 }  // namespace
 
-std::optional<AverageStep> average_step(const AveragedStep& at, std::optional<double> decay) {
-  auto after_update = fitted(averages_of(at, false), false, decay);
-  auto before_update = fitted(averages_of(at, true), true, decay);
+std::optional<AverageStep> average_step(const AveragedStep& at) {
+  auto after_update = fitted(averages_of(at, false), false);
+  auto before_update = fitted(averages_of(at, true), true);
   if (!before_update || (after_update && after_update->residual <= before_update->residual)) return after_update;
   return before_update;
 }

@@ -220,9 +220,8 @@ struct AveragedStep {
   const Snapshot* state = nullptr;    ///< or null
 };
 
-/// Fitted over rank 0's averages; with `decay` of that value instead. Nothing where values of this step or the one before were not
-/// kept, or nothing moved.
-std::optional<AverageStep> average_step(const AveragedStep& at, std::optional<double> decay = std::nullopt);
+/// Fitted over rank 0's averages. Nothing where values of this step or the one before were not kept, or nothing moved.
+std::optional<AverageStep> average_step(const AveragedStep& at);
 
 /// The tensor of run B whose average does not come from its own parameters as the reference's does from its. Nothing where the
 /// reference's own follows no such rule.

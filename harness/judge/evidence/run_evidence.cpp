@@ -279,15 +279,17 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   return evidence;
 }
 
+constexpr std::size_t kMostPoints = 300;  // of a curve
+
 /// Indices to keep: the ends, and of each bucket between them where the lowest and the highest value stand.
-static std::vector<std::size_t> decimate(const CurveBand& band, std::size_t most_points) {
+static std::vector<std::size_t> decimate(const CurveBand& band) {
   const std::size_t size = band.steps.size();
   std::vector<std::size_t> kept;
-  if (size <= most_points || most_points < 4) {
+  if (size <= kMostPoints) {
     for (std::size_t i = 0; i < size; ++i) kept.push_back(i);
     return kept;
   }
-  const std::size_t buckets = (most_points - 2) / 2, inner = size - 2;
+  const std::size_t buckets = (kMostPoints - 2) / 2, inner = size - 2;
   kept.push_back(0);
   for (std::size_t b = 0; b < buckets; ++b) {
     const std::size_t begin = 1 + b * inner / buckets, end = 1 + (b + 1) * inner / buckets;
@@ -303,10 +305,10 @@ static std::vector<std::size_t> decimate(const CurveBand& band, std::size_t most
   return kept;
 }
 
-static CurveBand thin_out(const CurveBand& band, std::size_t most_points) {
+static CurveBand thin_out(const CurveBand& band) {
   CurveBand thin;
   thin.metric = band.metric;
-  for (std::size_t i : decimate(band, most_points)) {
+  for (std::size_t i : decimate(band)) {
     thin.steps.push_back(band.steps[i]);
     thin.median.push_back(band.median[i]);
     thin.low.push_back(band.low[i]);
@@ -333,8 +335,7 @@ static CurveBand band_of(const std::vector<const Series*>& series, const std::st
   return band;
 }
 
-std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
-                                   const std::vector<std::string>& metrics, std::size_t most_points) {
+std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds, const std::vector<std::string>& metrics) {
   std::vector<CurveBand> bands;
   for (const std::string& metric : metrics) {
     std::vector<const Series*> series;
@@ -343,7 +344,7 @@ std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
       if (found != run->curves.end() && !found->second.steps.empty()) series.push_back(&found->second);
     }
     if (series.empty() || series.size() != seeds.size()) continue;
-    CurveBand band = thin_out(band_of(series, metric), most_points);
+    CurveBand band = thin_out(band_of(series, metric));
     if (!band.steps.empty()) bands.push_back(std::move(band));
   }
   return bands;

@@ -52,9 +52,8 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
 double area_under(const std::vector<int64_t>& steps, const std::vector<double>& values);
 
 /// Bands over the seeds of one arm: median, smallest, largest at the steps that all have, at most
-/// `most_points` of them. A metric without a curve in every run is left out.
-std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
-                                   const std::vector<std::string>& metrics, std::size_t most_points = 300);
+/// 300 of them. A metric without a curve in every run is left out.
+std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds, const std::vector<std::string>& metrics);
 
 // What is known of how a run trains: from its config where it is one of ours, else from what its traces' header declares.
 

@@ -281,7 +281,6 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
       if (each.is_object() && count_in(each, "steps") > 0)
         report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), count_in(each, "steps"), !value_or(each, "done", false)});
   }
-  report.generated = value_or<std::vector<int64_t>>(json, "generated", {});
   if (const auto led = json.find("led"); led != json.end() && led->is_object()) {
     report.led = value_or<std::vector<int64_t>>(*led, "steps", {});
     report.led_problem = value_or<std::string>(*led, "problem", "");

@@ -110,7 +110,6 @@ struct ProbeReport {
   std::map<int64_t, std::vector<std::string>> narrow_gradients;  ///< and gradients with the digits of one, by step
   std::vector<std::string> casts;       ///< and where its forward passes asked for a 16-bit type: "train.py:59"
   std::vector<std::string> gathers;     ///< of a run whose gathers carry gradients: what they do by themselves, see otherwise.py
-  std::vector<int64_t> generated;       ///< steps whose rows the run has generated itself
 };
 ProbeReport read_probe_report(const std::string& dir, int rank);
 

@@ -65,6 +65,21 @@ expect:
   - {when: {negatives: global}, verdict: within_envelope}
 )";
 
+/// Every trace of the results in `other` has the bytes of the one of the same run and rank in `local`.
+void expect_same_traces(const std::string& local, const std::string& other) {
+  int compared = 0;
+  for (const auto& run : std::filesystem::directory_iterator(local + "/runs")) {
+    for (const auto& file : std::filesystem::directory_iterator(run.path())) {
+      if (file.path().extension() != ".trace") continue;
+      const std::string same = other + "/runs/" + run.path().filename().string() + "/" + file.path().filename().string();
+      ASSERT_TRUE(std::filesystem::exists(same)) << same;
+      EXPECT_EQ(read_text(file.path()), read_text(same)) << same;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 4);
+}
+
 class Launchers : public testing::Test {
  protected:
   Launchers() {
@@ -92,27 +107,13 @@ class Launchers : public testing::Test {
     }
     return "";
   }
-  /// Every trace of `other` has the bytes of the one of the same run and rank in `local`.
-  void expect_same_traces(const std::string& local, const std::string& other) {
-    int compared = 0;
-    for (const auto& run : std::filesystem::directory_iterator(folder_ / (local + "/runs"))) {
-      for (const auto& file : std::filesystem::directory_iterator(run.path())) {
-        if (file.path().extension() != ".trace") continue;
-        const std::string same = folder_ / (other + "/runs/" + run.path().filename().string() + "/" + file.path().filename().string());
-        ASSERT_TRUE(std::filesystem::exists(same)) << same;
-        EXPECT_EQ(read_text(file.path()), read_text(same)) << same;
-        ++compared;
-      }
-    }
-    EXPECT_GE(compared, 6);
-  }
   void expect_as_local(const std::string& launcher, const std::vector<std::string>& before = {}) {
     for (const std::string name : {"rung", "parity"}) {
       const ProgramEnd local = run(name, "local", name + "-local");
       ASSERT_EQ(local.code, 0) << local.out << local.err;
       const ProgramEnd other = run(name, launcher, name + "-other", before);
       ASSERT_EQ(other.code, 0) << other.out << other.err;
-      expect_same_traces(name + "-local", name + "-other");
+      expect_same_traces(folder_ / (name + "-local"), folder_ / (name + "-other"));
     }
   }
   const TempFolder folder_;
@@ -212,6 +213,8 @@ class Container {
   bool there_ = true;
 };
 
+constexpr const char* kNoNetwork = "no network of its own for a process here: it takes root, and ip (package iproute2)";
+
 /// Ranks 0 and 1 here, and rank 2 on the cable's other end.
 std::string on_two_hosts(const Container& cable, const TempFolder& folder) {
   std::string there;
@@ -242,7 +245,7 @@ bool rank_2_reaches(const HeartbeatFile& heartbeats, int64_t step) {
 
 TEST_F(Launchers, ACableThatIsCutForEverIsNamedAndTheRunStartsAgain) {
   const Container container;
-  if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  if (!container.there()) GTEST_SKIP() << kNoNetwork;
   std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ntimeout_s: 20\ncheckpoint: {every: 20}");
   std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container, folder_), "out");
   const std::string run = wait_for_rank_process(2);
@@ -259,7 +262,7 @@ TEST_F(Launchers, ACableThatIsCutForEverIsNamedAndTheRunStartsAgain) {
 
 TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindItIsNamed) {
   const Container container;
-  if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  if (!container.there()) GTEST_SKIP() << kNoNetwork;
   std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 1500\nwatch: {step_s: 1.5}");
   std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container, folder_), "out");
   const std::string run = wait_for_rank_process(2);
@@ -279,7 +282,7 @@ TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindIt
 
 TEST_F(Launchers, ARankThatIsKilledOnAnotherHostIsNamedAndAHostThatDiesHasItsRunStartedAgain) {
   const Container cable;
-  if (!cable.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  if (!cable.there()) GTEST_SKIP() << kNoNetwork;
   std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ncheckpoint: {every: 20}");
   for (const bool whole_host : {false, true}) {
     std::filesystem::remove_all(folder_ / "out");
@@ -319,8 +322,7 @@ std::vector<ProgramEnd> on_both(const Container& cable, const std::string& folde
 TEST_F(Launchers, ACheckThatIsStartedOnTwoHostsGivesOneAnswer) {
   if (lacks("torchrun")) GTEST_SKIP() << "no torchrun: python3 -m pip install torch";
   const Container cable(true);
-  if (!cable.there())
-    GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  if (!cable.there()) GTEST_SKIP() << kNoNetwork;
   const std::string check = "lockstep check --nodes %d/2 --ranks 4 --steps 3 --out checked ",
                     torchrun = "torchrun --nproc-per-node {ranks} train.py --batch {batch}";
   const auto right = on_both(cable, folder_.path(), check + "-- " + torchrun);
@@ -340,8 +342,7 @@ TEST_F(Launchers, ACheckThatIsStartedOnTwoHostsGivesOneAnswer) {
 
 TEST_F(Launchers, DoctorOnTwoHostsMakesItsFolder) {
   const Container cable(true);
-  if (!cable.there())
-    GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  if (!cable.there()) GTEST_SKIP() << kNoNetwork;
   const auto ends = on_both(cable, folder_.path(), "LOCKSTEP_RANK_ID=%d LOCKSTEP_WORLD_SIZE=2 lockstep doctor --nodes --out not/yet");
   for (const ProgramEnd& end : ends) EXPECT_EQ(end.code, 0) << end.out << end.err;
   EXPECT_THAT(ends[0].out, testing::AllOf(HasSubstr("2 processes on 2 nodes: host-0, host-1"), HasSubstr("2 real ranks on Gloo agree bit for bit"),
@@ -351,8 +352,7 @@ TEST_F(Launchers, DoctorOnTwoHostsMakesItsFolder) {
 TEST_F(Launchers, ATraceOfARunOnTwoHostsIsToldOnce) {
   if (lacks("torchrun")) GTEST_SKIP() << "no torchrun: python3 -m pip install torch";
   const Container cable(true);
-  if (!cable.there())
-    GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  if (!cable.there()) GTEST_SKIP() << kNoNetwork;
   const std::string trace = "lockstep trace --out traced --steps 2 -- ";
   for (const std::string& script :
        {trace + "torchrun --nnodes 2 --node-rank %d --master-addr host-0 --nproc-per-node 2 train.py --batch 6",
@@ -371,11 +371,11 @@ TEST_F(Launchers, RanksOnSeveralHostsGiveTheSameBits) {
   ASSERT_EQ(run("rung", "local", "local").code, 0);
   const Container cable;
   for (const bool names_alone : {true, false}) {
-    if (!names_alone && !cable.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+    if (!names_alone && !cable.there()) GTEST_SKIP() << kNoNetwork;
     const std::string out = names_alone ? "names" : "hosts";
     const ProgramEnd end = run("rung", names_alone ? on_three_hosts(folder_) : on_two_hosts(cable, folder_), out);
     EXPECT_EQ(end.code, 0) << end.out << end.err;
-    expect_same_traces("local", out);
+    expect_same_traces(folder_ / "local", folder_ / out);
   }
 }
 
@@ -673,16 +673,7 @@ class Cluster : public testing::Test {
   void expect_bits_of_an_undisturbed_run() {
     const ProgramEnd local = lockstep({"run", folder_ / "play.yaml", "--out", folder_ / "local"});
     ASSERT_EQ(local.code, 0) << local.err;
-    int compared = 0;
-    for (const auto& run : fs::directory_iterator(folder_ / "local/runs")) {
-      for (const auto& file : fs::directory_iterator(run.path())) {
-        if (file.path().extension() != ".trace") continue;
-        const fs::path same = fs::path(out()) / "runs" / run.path().filename() / file.path().filename();
-        EXPECT_EQ(read_text(file.path()), read_text(same)) << same;
-        ++compared;
-      }
-    }
-    EXPECT_GE(compared, 4);
+    expect_same_traces(folder_ / "local", out());
   }
   static std::set<std::string> shared_memory() {
     std::set<std::string> names;

@@ -551,8 +551,8 @@ Values mixed(const Values& average, const Values& parameter, double decay) {
 }
 
 /// As a run has it: a step and the one before.
-std::optional<AverageStep> fitted(const StepOfRun& before, const StepOfRun& step, std::optional<double> decay = std::nullopt) {
-  return average_step({step, &before}, decay);
+std::optional<AverageStep> fitted(const StepOfRun& before, const StepOfRun& step) {
+  return average_step({step, &before});
 }
 
 std::optional<Difference> difference(const std::optional<StepOfRun>& before_a, const StepOfRun& a, const std::optional<StepOfRun>& before_b, const StepOfRun& b) {
@@ -576,13 +576,6 @@ TEST(AverageStep, TellsParametersBeforeTheUpdateFromThoseAfterIt) {
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->before);
   EXPECT_NEAR(found->decay, 0.9, 1e-6);
-}
-
-TEST(AverageStep, SaysHowFarAGivenDecayIsOff) {
-  const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kNow, 0.9)), 0.8);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->worst, "w");
-  EXPECT_GT(found->residual, 1000);
 }
 
 TEST(AverageStep, BeginsWithACopyOfTheParametersWhereNobodyRecordedAnother) {
