@@ -1,9 +1,10 @@
-"""ci/wheel's writer: two wheels of files that are built already, with equal bytes for equal files.
+"""ci/wheel's writer: wheels of files that are built already, with equal bytes for equal files.
 
-    write_wheels.py OUT --version V --probe FOLDER --program FILE --hash-library FILE --configs FOLDER --license FILE
+    write_wheels.py OUT --probe FOLDER --configs FOLDER --program FILE --hash-library FILE [--program FILE --hash-library FILE ...]
 
-`lockstep-probe` is the Python package alone. `lockstep-judge` holds the program `lockstep` (pip puts it on PATH as it is, so it starts
-without Python), the configs where the program looks for them, and the hash library in the package folder `lockstep_hash`.
+`lockstep-probe` is the Python package alone, and says which version all of this is. `lockstep-judge`, one for each program, holds the
+program `lockstep` (pip puts it on PATH as it is, so it starts without Python), the configs where the program looks for them, and the hash
+library in the package folder `lockstep_hash`.
 """
 
 import argparse
@@ -11,11 +12,14 @@ import base64
 import hashlib
 import pathlib
 import re
+import struct
 import subprocess
 import zipfile
 
 TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold
-OLDEST_GLIBC = (2, 17)  # pip of all ages knows manylinux tags from here on
+OLDEST_GLIBC = (2, 28)  # what zig compiles for, and torch asks for
+MACHINES = {62: "x86_64", 183: "aarch64"}  # by the number in an ELF header
+ROOT = pathlib.Path(__file__).parent.parent
 
 HASH_PACKAGE = '''"""The library that hashes tensors for lockstep_probe. `library`: its path."""
 
@@ -24,25 +28,34 @@ import pathlib
 library = str(pathlib.Path(__file__).with_name("liblockstep_hash.so"))
 '''
 
-PROBE = """Metadata-Version: 2.1
+COMMON = """License-Expression: MIT
+License-File: LICENSE
+Requires-Python: >=3.9
+Keywords: pytorch,distributed training,reproducibility,debugging
+Classifier: Development Status :: 4 - Beta
+Classifier: Environment :: Console
+Classifier: Intended Audience :: Developers
+Classifier: Intended Audience :: Science/Research
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
+Classifier: Topic :: Software Development :: Testing
+Description-Content-Type: text/markdown
+"""
+
+PROBE = """Metadata-Version: 2.4
 Name: lockstep-probe
 Version: {version}
 Summary: Writes what a PyTorch trainer computes, rank by rank and step by step, for `lockstep compare`
-License: MIT
-License-File: LICENSE
-Requires-Python: >=3.9
+Classifier: Framework :: Pytest
 Requires-Dist: torch
 """
 
 PROBE_ENTRY_POINTS = b"[pytest11]\nlockstep = lockstep_probe.pytest_plugin\n"
 
-JUDGE = """Metadata-Version: 2.1
+JUDGE = """Metadata-Version: 2.4
 Name: lockstep-judge
 Version: {version}
 Summary: The program `lockstep`: says whether two distributed training runs train the same, and where they first differ
-License: MIT
-License-File: LICENSE
-Requires-Python: >=3.9
 """
 
 
@@ -50,15 +63,16 @@ def digest(data):
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-def write_wheel(out, name, version, tag, files, metadata, license_text, entry_points=b""):
+def write_wheel(out, name, version, tag, files, metadata, entry_points=b""):
     """`files`: a list of (path in the wheel, bytes, whether it can be executed)."""
     info = f"{name}-{version}.dist-info"
     pure = "true" if tag.endswith("-any") else "false"
     described = f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
+    described_by = metadata.format(version=version) + COMMON + "\n" + (ROOT / "README.md").read_text()
     files = sorted(files) + [
-        (f"{info}/licenses/LICENSE", license_text, False),
+        (f"{info}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes(), False),
         *([(f"{info}/entry_points.txt", entry_points, False)] if entry_points else []),
-        (f"{info}/METADATA", metadata.format(version=version).encode(), False),
+        (f"{info}/METADATA", described_by.encode(), False),
         (f"{info}/WHEEL", described.encode(), False),
     ]
     record = [f"{path},{digest(data)},{len(data)}\n" for path, data, _ in files] + [f"{info}/RECORD,,\n"]
@@ -82,45 +96,39 @@ def files_below(folder, prefix):
     ]
 
 
-def stripped(binary, work):
-    target = work / pathlib.Path(binary).name
-    subprocess.run(["strip", "--strip-unneeded", "-o", target, binary], check=True)
-    data = target.read_bytes()
-    target.unlink()
-    return data
-
-
-def newest_glibc(binaries):
-    """The newest version of glibc's symbols that these files ask for: what the tag promises."""
+def tag_of(binaries):
+    """The platform that these files ask for: machine, and the newest version of glibc's symbols."""
     text = "".join(
-        subprocess.run(["objdump", "-T", binary], check=True, capture_output=True, text=True).stdout
+        subprocess.run(["readelf", "--version-info", "--wide", binary], check=True, capture_output=True, text=True).stdout
         for binary in binaries
     )
-    return max([OLDEST_GLIBC] + [(int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", text)])
+    major, minor = max([OLDEST_GLIBC] + [(int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", text)])
+    (machine,) = {MACHINES[struct.unpack_from("<H", pathlib.Path(binary).read_bytes(), 18)[0]] for binary in binaries}
+    return f"py3-none-manylinux_{major}_{minor}_{machine}"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
-    for option in ("version", "probe", "program", "hash-library", "configs", "license"):
+    for option in ("probe", "configs"):
         parser.add_argument(f"--{option}", required=True)
+    for option in ("program", "hash-library"):
+        parser.add_argument(f"--{option}", required=True, action="append")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    license_text = pathlib.Path(asked.license).read_bytes()
 
-    probe = files_below(asked.probe, "lockstep_probe")
-    write_wheel(asked.out, "lockstep_probe", asked.version, "py3-none-any", probe, PROBE, license_text, PROBE_ENTRY_POINTS)
+    version = re.search(r'__version__ = "(.*)"', (pathlib.Path(asked.probe) / "__init__.py").read_text())[1]
+    write_wheel(asked.out, "lockstep_probe", version, "py3-none-any", files_below(asked.probe, "lockstep_probe"), PROBE, PROBE_ENTRY_POINTS)
 
-    data = f"lockstep_judge-{asked.version}.data"
-    judge = [
-        (f"{data}/scripts/lockstep", stripped(asked.program, asked.out), True),
-        ("lockstep_hash/__init__.py", HASH_PACKAGE.encode(), False),
-        ("lockstep_hash/liblockstep_hash.so", stripped(asked.hash_library, asked.out), True),
-        *files_below(asked.configs, f"{data}/data/share/lockstep/configs"),
-    ]
-    major, minor = newest_glibc([asked.program, asked.hash_library])
-    tag = f"py3-none-manylinux_{major}_{minor}_x86_64"
-    write_wheel(asked.out, "lockstep_judge", asked.version, tag, judge, JUDGE, license_text)
+    data = f"lockstep_judge-{version}.data"
+    for program, library in zip(asked.program, asked.hash_library):
+        judge = [
+            (f"{data}/scripts/lockstep", pathlib.Path(program).read_bytes(), True),
+            ("lockstep_hash/__init__.py", HASH_PACKAGE.encode(), False),
+            ("lockstep_hash/liblockstep_hash.so", pathlib.Path(library).read_bytes(), True),
+            *files_below(asked.configs, f"{data}/data/share/lockstep/configs"),
+        ]
+        write_wheel(asked.out, "lockstep_judge", version, tag_of([program, library]), judge, JUDGE)
 
 
 if __name__ == "__main__":

@@ -353,7 +353,7 @@ std::string table_text(const Table& given, bool colour, int width) {
       }
     }
   }
-  std::erase_if(table.columns, &Column::below);
+  std::erase_if(table.columns, [](const Column& column) { return column.below; });
   const std::vector<TableLine> lines =
       cells.empty() ? std::vector<TableLine>{} : table_lines(table.columns, cells, "    ", room);
   std::vector<std::size_t> last(table.rows.size());

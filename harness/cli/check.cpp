@@ -94,6 +94,8 @@ class TrainerCheck {
     restore();
     const RankEnvironment node = own_node();
     settle();
+    began_ = monotonic_s();
+    if (options_.kept) return judged();
     probe_ = find_probe();
     fs::create_directories(options_.out);
     if (node.rank <= 0) remember();  // what holds a check is no source of the trainer
@@ -101,6 +103,8 @@ class TrainerCheck {
       meet_nodes(node);
       if (node.rank > 0) return nodes_->follow();
     }
+    identity_ = probe_identity(probe_, "");
+    identity_.data = command_spec().inspect_data(config_of({kReference, &reference_, true, "", ""})).hash;
     const int status = judged();
     if (nodes_) nodes_->status = status;
     return status;
@@ -108,10 +112,7 @@ class TrainerCheck {
 
  private:
   int judged() {
-    identity_ = probe_identity(probe_, "");
     const Wanted leader{kReference, &reference_, true, "", ""};
-    identity_.data = command_spec().inspect_data(config_of(leader)).hash;
-    began_ = monotonic_s();
     if (!options_.resumed.empty()) return resumed();
     if (!train({leader})) return in_own_precision();
     const std::string run = "run-float64";
@@ -239,6 +240,7 @@ class TrainerCheck {
     each("resume_with", options.resume_with);
     each("folder", options.folder);
     each("accept", options.accept);
+    each("kept", options.kept);
   }
 
   nlohmann::json asked(const CheckOptions& options) const {
@@ -251,10 +253,10 @@ class TrainerCheck {
   std::string command_with(const std::function<void(CheckOptions&)>& change) const {
     CheckOptions options = options_;
     change(options);
-    const nlohmann::json usual = asked(CheckOptions());
+    const nlohmann::json usual = asked(CheckOptions()), all = asked(options);
     std::string text = "lockstep check";
-    for (const auto& [key, value] : asked(options).items()) {
-      if (value == usual[key] || key == "folder" || key == "reference" || key == "run") continue;
+    for (const auto& [key, value] : all.items()) {
+      if (value == usual[key] || key == "folder" || key == "kept" || key == "reference" || key == "run") continue;
       const std::string option = " --" + replaced(key, "_", "-");
       if (value.is_boolean()) text += option;
       else if (value.is_array()) text += fmt::format("{} {}", option, fmt::join(value.get<std::vector<std::string>>(), ","));
@@ -373,6 +375,11 @@ class TrainerCheck {
   /// Runs those that are not there. False: one failed, and `failure_` says how.
   bool train(const std::vector<Wanted>& wanted) {
     failure_.reset();
+    if (options_.kept) {
+      const auto lacks = std::ranges::find_if(wanted, [&](const Wanted& each) { return !fs::exists(folder(each.id)); });
+      if (lacks != wanted.end()) failure_ = RankFailure{lacks->id, FailureKind::threw, -1, -1, "", "the run was not kept", {}};
+      return !failure_;
+    }
     Plan plan;
     for (const Wanted& each : wanted) {
       PlannedRun run;
@@ -739,6 +746,7 @@ class TrainerCheck {
   int say(CheckDocument document) {
     nlohmann::json json = document_json(document);
     json["asked"] = asked(options_);
+    json["command"] = command_with([](CheckOptions&) {});
     json["seconds"] = monotonic_s() - began_;
     json["seconds_of_imports"] = imports_s_;
     const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

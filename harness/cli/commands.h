@@ -27,6 +27,8 @@ int compare_command(const CompareCommandOptions& options, const Console& console
 /// One command that starts what is needed and says whether two layouts of a trainer train the same: 0 the same, 1 different, 5 undecided; 3 or 4 where a
 /// run died or hung.
 int check_command(const CheckOptions& options, const Console& console);
+/// Prints a text for a bug report, and makes the smallest folder that shows it.
+int issue_command(const IssueOptions& options, const Console& console);
 struct CheckDocument;
 struct LedFindings;
 struct ResumedFindings;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <ostream>
 #include <string>
@@ -26,6 +27,7 @@
 #include "harness/run/job_queue.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
+#include "harness/run/probe.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
@@ -137,6 +139,24 @@ int doctor_of_nodes(const DoctorOptions& options, const Console& console) {
   }
 }
 
+bool has_rank_program() { return std::getenv("LOCKSTEP_RANK") != nullptr || ::access(rank_program_path().c_str(), X_OK) == 0; }
+
+/// What a trainer of the user's own is checked with: the probe, and the torch and hash library of the Python next to this program.
+Check probe_check() {
+  try {
+    const std::string probe = find_probe(), own = std::filesystem::path(program_path()).parent_path() / "python";
+    const std::string python = ::access(own.c_str(), X_OK) == 0 ? own : find_program("python3");
+    if (python.empty()) return {Check::State::failed, "probe", probe + "; there is no python3 on PATH"};
+    const Reply said = answer_of({python, "-c", "import lockstep_probe as p, torch; from lockstep_probe import hashing; hashing.load(); "
+                                                "print(p.__version__, 'with torch', torch.__version__)"},
+                                 environment_with({{"PYTHONPATH", probe}}), 60'000, Errors::with_the_rest);
+    const std::string last = said.text.substr(said.text.find_last_of('\n') + 1);
+    return {said.status == 0 ? Check::State::ok : Check::State::failed, "probe", fmt::format("{} ({})", last, python)};
+  } catch (const ConfigError& error) {
+    return {Check::State::failed, "probe", error.what()};
+  }
+}
+
 }  // namespace
 
 int doctor_command(const DoctorOptions& options, const Console& console) {
@@ -145,7 +165,8 @@ int doctor_command(const DoctorOptions& options, const Console& console) {
   std::vector<Check> checks = machine_checks(out);
   for (Check& check : node_checks(see_node(out, rank_program_path(), true))) checks.push_back(std::move(check));
   const std::string problem = problem_of_surroundings();
-  checks.push_back(problem.empty() ? all_reduce_check(rank_program_path()) : Check{Check::State::failed, "surroundings", problem});
+  if (!has_rank_program()) checks.push_back(probe_check());
+  else checks.push_back(problem.empty() ? all_reduce_check(rank_program_path()) : Check{Check::State::failed, "surroundings", problem});
   return print(checks, options, console);
 }
 
@@ -169,6 +190,11 @@ std::string first_word(const std::string& path, const std::string& key) {
 
 Check programs() {
   const std::string program = rank_program_path();
+  if (!has_rank_program())
+    return {State::note, "programs",
+            fmt::format("lockstep {} without lockstep-rank: check, issue, trace, compare, report, explain and pytest do without it; `run` of the built-in "
+                        "trainers and doctor --nodes need it (ci/build makes it, and ci/package)",
+                        LOCKSTEP_VERSION)};
   if (::access(program.c_str(), X_OK) != 0) {
     return {State::failed, "programs",
             fmt::format("lockstep {}; {}: {}", LOCKSTEP_VERSION, program, std::strerror(errno))};

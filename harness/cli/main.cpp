@@ -34,6 +34,7 @@ int call(const CommandOptions& command, Console console, double started) {
     int operator()(const ExplainOptions& o) const { return explain_command(o, console); }
     int operator()(const SchemaOptions& o) const { return schema_command(o, console); }
     int operator()(const CheckOptions& o) const { return check_command(o, console); }
+    int operator()(const IssueOptions& o) const { return issue_command(o, console); }
     int operator()(const TraceOptions& o) const { return trace_command(o, console); }
   };
   return std::visit(Caller{console, started}, command);

@@ -311,6 +311,13 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   return command;
 }
 
+CLI::App* add_issue(CLI::App& app, IssueOptions& options) {
+  CLI::App* command = app.add_subcommand("issue", "print a text for a bug report on a check, and make the smallest folder that shows it");
+  command->add_option("DIR", options.dir, "folder of the check (default lockstep-check)");
+  last_wins(command->add_option("--to", options.to, "where the small folder goes (default DIR/issue)"))->type_name("FOLDER");
+  return command;
+}
+
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* command = app.add_subcommand("check", "does your PyTorch trainer train the same on several ranks as on one? starts what is needed");
   last_wins(command->add_option("--ranks", options.ranks, "of the run, or of reference and run: 4 or 1,4 (default: 1 and the machine's cores or GPUs, at most 4)"))->type_name("LIST");
@@ -349,7 +356,7 @@ template <typename Options>
 using Add = CLI::App* (*)(CLI::App& app, Options& options);
 struct Commands {
   std::tuple<CheckOptions, RunOptions, PlanOptions, CompareCommandOptions, ReportOptions, ListOptions, StatusOptions,
-             WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions, TraceOptions>
+             WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions, TraceOptions, IssueOptions>
       options;
   std::optional<CommandOptions> chosen;
 
@@ -375,6 +382,7 @@ void add_all(CLI::App& app, Commands& commands) {
   commands.add(app, add_doctor, "doctor", "commands.md");
   commands.add(app, add_explain, "explain mean-of-means", "meaning.md");
   commands.add(app, add_schema, "schema results", "config.md");
+  commands.add(app, add_issue, "issue lockstep-check", "check.md");
   commands.add(app, add_trace, "trace --out A -- torchrun --nproc-per-node 2 train.py", "probe.md");
 }
 

@@ -99,6 +99,10 @@ struct TraceOptions {
   std::vector<std::string> command;
 };
 
+struct IssueOptions {
+  std::string dir = "lockstep-check", to;  ///< of a check; where the small folder goes, empty: DIR/issue
+};
+
 struct CheckOptions {
   std::vector<std::string> command;  ///< of both sides; or
   std::string reference, run;        ///< of each, for a shell
@@ -113,12 +117,13 @@ struct CheckOptions {
   double timeout_s = 60;
   std::string nodes;                 ///< "job", or this one of how many: 0/2
   bool as_written = false, fresh = false, quiet = false;
+  bool kept = false;                 ///< nothing is started: `out` has what is judged
   Outputs outputs;
 };
 
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
                                     ListOptions, StatusOptions, WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions,
-                                    TraceOptions, CheckOptions>;
+                                    TraceOptions, CheckOptions, IssueOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {

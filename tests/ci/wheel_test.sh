@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # wheel_test SOURCE_DIR BUILD_DIR [PYTHON]: what ci/wheel packs works where there is no compiler, no index and no library of ours: the program
-# starts, finds its configs and compares two traces; the probe is imported; and the torch of the environment is left as it is.
+# starts, finds its configs and compares two traces; the probe is imported; the torch of the environment is left as it is; and
+# action.yml, done as a runner does it, checks a trainer with them.
 set -euo pipefail
 source_dir=$1 build=$2 python=${3:-}
 program=$build/portable/lockstep
 library=$(find "$build" -name liblockstep_hash.so -print -quit)
 probe=$source_dir/probe/python/lockstep_probe
-for tool in strip objdump; do command -v "$tool" >/dev/null || { echo "wheel_test: skipped, there is no $tool"; exit 77; }; done
+command -v readelf >/dev/null || { echo "wheel_test: skipped, there is no readelf"; exit 77; }
 [[ -n $python ]] || { echo "wheel_test: skipped, no Python has the torch package of this LibTorch"; exit 77; }
 [[ -e $program ]] || { echo "wheel_test: skipped, $program is not built (yaml-cpp or xxhash has no static library here)"; exit 77; }
 [[ -d $probe && -n $library ]] || { echo "wheel_test: skipped, there is no $probe, or lockstep_hash is not built"; exit 77; }
@@ -14,8 +15,8 @@ source "$(dirname "$0")/lib.sh"
 
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")
 write_wheels() {
-  python3 "$source_dir/ci/write_wheels.py" "$1" --version "$version" --probe "$probe" --program "$program" --hash-library "$library" \
-    --configs "$source_dir/configs" --license "$source_dir/LICENSE" >"$work/log" 2>&1 || { complain "the wheels were not written"; exit 1; }
+  python3 "$source_dir/ci/write_wheels.py" "$1" --probe "$probe" --program "$program" --hash-library "$library" \
+    --configs "$source_dir/configs" >"$work/log" 2>&1 || { complain "the wheels were not written"; exit 1; }
 }
 write_wheels "$work/wheels"
 write_wheels "$work/again"
@@ -73,6 +74,12 @@ print("trained")
 TRAIN
 for run in a b; do ends 0 "trained" python train.py $run; done
 ends 0 "every bit of 3 steps on 1 rank agrees" lockstep compare a b
+ends 0 "lockstep $version without lockstep-rank" lockstep doctor
+ends 0 "$version with torch" lockstep doctor
+mkdir "$work/action"
+python3 -c 'import re, sys; print(re.search(r"```python\n(.*?)```", sys.stdin.read(), re.S)[1])' <"$source_dir/docs/start.md" >"$work/action/train.py"
+ends 0 "action: ok" /usr/bin/env PATH="$work/venv/bin:$PATH" python "$source_dir/tests/ci/action.py" "$source_dir/action.yml" "$work/wheels" \
+  "$work/action/train.py" "$work/action"
 ends 0 "No broken requirements found" pip --disable-pip-version-check check
 ends 0 "Successfully uninstalled" pip --disable-pip-version-check uninstall -y lockstep-probe lockstep-judge
 [[ ! -e $work/venv/bin/lockstep ]] || complain "the program is left behind"
