@@ -15,7 +15,6 @@
 #include "harness/answer/questions/question_judge.h"
 #include "harness/answer/results/results.h"
 #include "harness/answer/results/words.h"
-#include "harness/answer/stats/mllog.h"
 #include "harness/base/files.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
@@ -489,16 +488,12 @@ Results read_results(const std::string& dir) {
   }
 }
 
-/// This one writes a file for each run from its metrics; the other formats render the results.
-constexpr std::string_view kMllog = "mllog";
-
 const ReportFormat& format_named(const std::string& name) {
   std::vector<std::string_view> known;
   for (const ReportFormat& format : report_formats()) {
     if (format.name == name) return format;
     known.push_back(format.name);
   }
-  known.push_back(kMllog);
   require_known(name, known, "--format", "format");
   throw ConfigError("--format: '" + name + "' is known but cannot be rendered");
 }
@@ -507,20 +502,13 @@ const ReportFormat& format_named(const std::string& name) {
 
 int report_command(const ReportOptions& options, const Console& console) {
   std::vector<std::string> names = split_lists(options.formats);
-  for (const std::string& name : names) {
-    if (name != kMllog) format_named(name);
-  }
+  for (const std::string& name : names) format_named(name);
   const Results results = read_results(options.dir);
   if (names.empty() || (names.size() == 1 && names.front() == "text")) {
     console.out << terminal_table(results, console.out_colour, console.out_width);
     return kExitAsExpected;
   }
-  if (std::erase(names, kMllog) > 0) {
-    Given given;
-    given.target = options.target;
-    for (const std::string& path : write_mllog(options.dir, given)) console.out << clean_line(path) << "\n";
-    if (names.empty()) return kExitAsExpected;
-  } else if (names.size() == 1) {
+  if (names.size() == 1) {
     const std::string text = render(results, names.front());
     console.out << (names.front() == "json" ? clean_json(text) : text);
     return kExitAsExpected;

@@ -402,7 +402,7 @@ static int compare_outcomes_command(const CompareCommandOptions& options, const 
                              const Console& console) {
   MatchedArms matched =
       match_arms(read_arms(options.run_a, options.metric), read_arms(options.run_b, options.metric));
-  const Given given{options.metric, options.margin, options.alpha, {}};
+  const Given given{options.metric, options.margin, options.alpha};
   require_same_question(matched, given, options.across);
   require_paired_seeds(matched.pairs);
   std::vector<OutcomeComparison> comparisons;

@@ -83,17 +83,6 @@ void add_tools(CLI::App* command, ToolOutputs& tools) {
   last_wins(command->add_flag("--chrome-trace{lockstep-trace.json}", tools.chrome_trace, "steps and collectives by rank for Perfetto or chrome://tracing, in this file or --chrome-trace=FILE"));
 }
 
-/// CLI11 takes nan and inf for numbers.
-const CLI::Validator& finite() {
-  static const CLI::Validator validator(
-      [](std::string& text) {
-        double value = 0;
-        return parse_double(text, value) ? std::string() : "must be a finite number, not " + in_quotes(text);
-      },
-      "", "finite");
-  return validator;
-}
-
 constexpr double kAnyMany = 1e9;
 
 /// A number in a range, or the word; errors name it in words.
@@ -226,15 +215,7 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
 CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   CLI::App* command = app.add_subcommand("report", "render the results of a finished matrix");
   command->add_option("DIR", options.dir, "folder with results.json")->required();
-  repeated(
-      command, "--format", options.formats,
-      "html, md, json, junit, text, mllog; one goes to stdout, several (and mllog) into DIR (default: text)")
-      ->type_name("LIST");
-  last_wins(
-      command->add_option("--target", options.target,
-                          "mllog: value of the metric to reach (default: as declared)"))
-      ->type_name("X")
-      ->check(finite());
+  repeated(command, "--format", options.formats, "html, md, json, junit, text; one goes to stdout, several into DIR (default: text)")->type_name("LIST");
   return command;
 }
 

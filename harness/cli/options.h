@@ -67,7 +67,6 @@ struct CompareCommandOptions {
 struct ReportOptions {
   std::string dir;
   std::vector<std::string> formats;  ///< as given: "html,md"; empty: text
-  std::optional<double> target;      ///< of mllog; nothing: as the matrix declares
 };
 
 struct ListOptions {

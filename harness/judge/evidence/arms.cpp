@@ -229,14 +229,10 @@ bool is_run_folder(const std::string& path) {
 
 bool is_output_folder(const std::string& path) { return fs::exists(path + "/results.json"); }
 
-std::vector<Arm> read_all_arms(const std::string& out_dir, const std::string& metric) {
-  return read_some(out_dir, "", metric);
-}
-
 std::vector<Arm> read_arms(const std::string& word, const std::string& metric) {
   if (fs::is_directory(word)) {
     if (is_output_folder(word)) {
-      std::vector<Arm> arms = read_all_arms(word, metric);
+      std::vector<Arm> arms = read_some(word, "", metric);
       // What is compared by name are cells; a reference is named where it is meant.
       std::erase_if(arms, [](const Arm& arm) { return arm.is_reference; });
       return arms;

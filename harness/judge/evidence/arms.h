@@ -55,9 +55,6 @@ std::string title_of(const Arm& arm);
 /// `metric`: a run in which it is not finite has failed; empty: the one that the matrix declares.
 std::vector<Arm> read_arms(const std::string& word, const std::string& metric = "");
 
-/// Every cell of an output folder, then every reference that is not also a cell.
-std::vector<Arm> read_all_arms(const std::string& out_dir, const std::string& metric = "");
-
 /// Does the folder hold a run.json or a trace: is it a single run?
 bool is_run_folder(const std::string& path);
 /// Does it hold results.json: is it a matrix that was judged?
@@ -85,7 +82,7 @@ void require_one_model(const std::string& run_a, const std::string& run_b);
 /// Those, then what the matrices ask and declare, as far as `given` does not replace it.
 struct Given {
   std::string metric;  ///< empty: as declared
-  std::optional<double> margin, alpha, target;
+  std::optional<double> margin, alpha;
 };
 std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b, const Given& given);
 
