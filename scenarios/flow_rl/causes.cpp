@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <iterator>
@@ -129,23 +128,16 @@ Answer rollout_temperature(const CauseInputs& inputs) {
 /// What is right up to the old log-probabilities.
 bool is_right_before(const Terms& terms) { return terms.rollouts_right() && terms.rewards_right(); }
 
-/// To the nearest of bfloat16, ties to even.
-double rounded_to_bfloat16(double value) {
-  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-  const uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
-  return std::bit_cast<float>(rounded & 0xffff0000U);
-}
-
 Answer old_log_pi_in_low_precision(const CauseInputs& inputs) {
   const auto terms = terms_in(inputs);
   if (!terms || !is_right_before(*terms) || terms->all_right({TermKind::old_log_pi})) return std::nullopt;
   double gap = 0;
   for (const AlignedRow& row : terms->rows) {
     for (const Pair& pair : Terms::of(row, TermKind::old_log_pi)) {
-      const double wanted = rounded_to_bfloat16(pair.expected), step = std::abs(pair.expected) * 0x1p-7;
+      const double wanted = rounded_to(pair.expected, 7), step = std::abs(pair.expected) * 0x1p-7;
       // At the middle between two, rounding of the term itself decides.
       const bool fits = !terms->differ(pair.actual, wanted) ||
-                        (std::abs(pair.actual - pair.expected) <= step && pair.actual == rounded_to_bfloat16(pair.actual));
+                        (std::abs(pair.actual - pair.expected) <= step && pair.actual == rounded_to(pair.actual, 7));
       if (!fits) return std::nullopt;
       gap = std::max(gap, std::abs(pair.actual - pair.expected));
     }

@@ -330,6 +330,7 @@ constexpr const char* kKey = "acted";
 
 void finish(MatrixSource& source, Problems& problems) {
   if (source.reference_given) problems.add(source.place_of("reference"), "the question replay compares each run with its own rollouts: remove the reference");
+  if (source.matrix.seeds.size() > 1) problems.add(source.place_of("seeds"), "the question replay takes one seed");
   source.base.trace = TraceLevel::full;
   source.matrix.forced_steps.clear();
   source.matrix.certify_steps = 0;

@@ -42,13 +42,6 @@ Otherwise otherwise_of(const std::string& name) {
   return found == std::end(kOtherwise) ? Otherwise{name, name, "as that column says"} : *found;
 }
 
-/// The nearest number with so many bits of significand: 8 of bfloat16, 11 of float16.
-double narrowed(double value, int bits) {
-  int exponent = 0;
-  const double fraction = std::frexp(value, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
-}
-
 /// Half of the last digit of numbers that were written with few.
 double half_a_digit(const std::vector<double>& values) {
   for (double unit = 10; unit < 1e7; unit *= 10) {
@@ -93,14 +86,20 @@ class ActedJudge {
       columns_[kActed].push_back(each.acted);
       columns_[kRecomputed].push_back(each.recomputed);
       groups_[{each.step, each.rank}].push_back(columns_[kActed].size() - 1);
-      ranks_.insert(each.rank);
       steps_.insert(each.step);
     }
     for (const auto& [name, values] : columns_) digits_[name] = half_a_digit(values);
     for (const auto& [at, places] : groups_) {
       if (agree(kActed, kRecomputed, places)) continue;
       wrong_groups_.push_back(places);
-      wrong_.insert(wrong_.end(), places.begin(), places.end());
+      for (const std::size_t i : places) {
+        const ActedTransition& each = record.all[i];
+        wrong_.push_back(i);
+        t_.push_back(static_cast<double>(each.t));
+        acted_.push_back(each.acted);
+        recomputed_.push_back(each.recomputed);
+        gaps_.push_back(each.acted - each.recomputed);
+      }
     }
   }
 
@@ -113,20 +112,23 @@ class ActedJudge {
     result.compared_steps = static_cast<int64_t>(steps_.size());
     std::set<int> wrong_ranks;
     for (const std::size_t i : wrong_) wrong_ranks.insert(record_.all[i].rank);
-    for (const int rank : ranks_) {
-      Places own;
-      for (std::size_t i = 0; i < record_.all.size(); ++i)
-        if (record_.all[i].rank == rank) own.push_back(i);
-      result.facts.push_back({wrong_ranks.contains(rank) ? Mark::different : Mark::same, fmt::format("rank {}", rank), apart(kRecomputed, own)});
+    std::map<int, Places> by_rank;
+    Places all;
+    for (const auto& [at, places] : groups_) {
+      by_rank[at.second].insert(by_rank[at.second].end(), places.begin(), places.end());
+      all.insert(all.end(), places.begin(), places.end());
     }
-    Places all(record_.all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    for (const auto& [rank, own] : by_rank) {
+      const Mark mark = wrong_ranks.contains(rank) ? Mark::different : Mark::same;
+      result.facts.push_back({mark, fmt::format("rank {}", rank), apart(kRecomputed, own)});
+    }
     if (record_.again.contains(kFloat64))
       result.facts.push_back({agree(kActed, kFloat64, all) ? Mark::same : Mark::different, kFloat64, apart(kFloat64, all)});
     if (wrong_.empty()) {
-      result.verdict = agree_exactly() ? VerdictKind::identical : VerdictKind::within_envelope;
+      const auto exactly = [](const ActedTransition& each) { return each.acted == each.recomputed; };
+      result.verdict = std::ranges::all_of(record_.all, exactly) ? VerdictKind::identical : VerdictKind::within_envelope;
       result.sentence = fmt::format("As acted and as recomputed they agree: {} of {} and {}.", counted(std::ssize(all), "transition"),
-                                    counted(std::ssize(ranks_), "rank"), counted(result.compared_steps, "step"));
+                                    counted(std::ssize(by_rank), "rank"), counted(result.compared_steps, "step"));
       return result;
     }
     result.verdict = VerdictKind::divergent;
@@ -153,9 +155,6 @@ class ActedJudge {
       return std::abs(columns_.at(a)[i] - columns_.at(b)[i]) <= (native ? kFloat32 : record_.acted_rounds) * size + digits;
     });
   }
-  bool agree_exactly() const {
-    return std::ranges::all_of(record_.all, [](const ActedTransition& each) { return each.acted == each.recomputed; });
-  }
 
   /// "0.3 apart at most, at step 3, rank 1, row 7, transition 12: acted -0.2, recomputed 0.1".
   std::string apart(const std::string& other, const Places& places) const {
@@ -171,17 +170,13 @@ class ActedJudge {
 
   /// Of acted less recomputed, where they differ: its level, and whether it grows along a row.
   std::string shape() const {
-    std::vector<double> t, gaps;
-    for (const std::size_t i : wrong_) {
-      t.push_back(static_cast<double>(record_.all[i].t));
-      gaps.push_back(record_.all[i].acted - record_.all[i].recomputed);
-    }
-    const Line line = line_of(t, gaps);
+    const Line line = line_of(t_, gaps_);
     constexpr double kSure = 4;  // standard errors
-    const double length = std::ranges::max(t) - std::ranges::min(t);
+    const double length = std::ranges::max(t_) - std::ranges::min(t_);
     if (length > 0 && std::abs(line.slope) > kSure * line.slope_error && std::abs(line.slope) * length > kFloat32)
-      return fmt::format("Acted less recomputed grows by {} a transition, from {} at transition 0: a slope", short_number(line.slope), short_number(line.level));
-    if (std::abs(line.mean) > kSure * line.deviation / std::sqrt(static_cast<double>(t.size())))
+      return fmt::format("Acted less recomputed grows by {} a transition, from {} at transition 0: a slope", short_number(line.slope),
+                         short_number(line.level));
+    if (std::abs(line.mean) > kSure * line.deviation / std::sqrt(static_cast<double>(t_.size())))
       return fmt::format("Acted less recomputed is {} in the mean, flat, not growing: a bias per transition", short_number(line.mean));
     return fmt::format("Acted less recomputed is 0 in the mean and scatters by {}: no bias", short_number(line.deviation));
   }
@@ -216,7 +211,7 @@ class ActedJudge {
       }
       if (!words.empty()) found[code] = fmt::format("{} {}: these agree", who, join_words(words, "or"));
     }
-    for (const auto& [bits, type] : {std::pair(8, "bfloat16"), std::pair(11, "float16")}) {
+    for (const auto& [bits, type] : {std::pair(7, "bfloat16"), std::pair(10, "float16")}) {
       if (is_rounded(kActed, kRecomputed, bits)) found["old-log-pi-in-low-precision"] = fmt::format("the rollout's are the trainer's rounded to {}", type);
       else if (is_rounded(kRecomputed, kActed, bits))
         found[record_.stored ? "old-log-pi-in-low-precision" : "log-pi-in-low-precision"] = fmt::format("the trainer's are the rollout's rounded to {}", type);
@@ -240,37 +235,26 @@ class ActedJudge {
     std::set<double> values;
     for (const std::size_t i : wrong_) {
       const double value = columns_.at(narrow)[i];
-      if (value != narrowed(value, bits) || std::abs(value - columns_.at(wide)[i]) > kMiddle * std::ldexp(std::abs(value), -bits)) return false;
+      if (value != causes::rounded_to(value, bits) || std::abs(value - columns_.at(wide)[i]) > kMiddle * std::ldexp(std::abs(value), -bits - 1)) return false;
       values.insert(value);
     }
     return values.size() >= kNoAccident;
   }
   bool rounds_as_bfloat16() const {
-    double size = 1, most = 0;
-    for (const std::size_t i : wrong_) {
-      size = std::max(size, std::abs(record_.all[i].acted));
-      most = std::max(most, std::abs(record_.all[i].acted - record_.all[i].recomputed));
-    }
-    return most <= size * 0x1p-8 && shape().ends_with("no bias");
+    return largest_of(gaps_) <= std::max(1.0, largest_of(acted_)) * 0x1p-8 && shape().ends_with("no bias");
   }
 
   /// What the two columns show by themselves: an offset, a factor.
   std::string numbers_alone() const {
-    std::vector<double> acted, recomputed, gaps;
-    std::map<int64_t, std::vector<double>> by_t;
-    double allowed = 2 * (digits_.at(kActed) + digits_.at(kRecomputed));
-    for (const std::size_t i : wrong_) {
-      acted.push_back(record_.all[i].acted);
-      recomputed.push_back(record_.all[i].recomputed);
-      gaps.push_back(acted.back() - recomputed.back());
-      by_t[record_.all[i].t].push_back(gaps.back());
-    }
-    allowed += 2 * kFloat32 * std::max(1.0, largest_of(acted));
+    std::map<double, std::vector<double>> by_t;
+    for (std::size_t i = 0; i < t_.size(); ++i) by_t[t_[i]].push_back(gaps_[i]);
+    const double digits = digits_.at(kActed) + digits_.at(kRecomputed);
+    const double allowed = 2 * (kFloat32 * std::max(1.0, largest_of(acted_)) + digits);
     const auto alike = [&](const std::vector<double>& values) { return std::ranges::max(values) - std::ranges::min(values) <= allowed; };
-    const Line line = line_of(recomputed, acted);
-    if (gaps.size() < 3) return "too few transitions differ to show more";
-    if (alike(gaps)) return fmt::format("acted is recomputed plus {}, a constant offset", short_number(gaps.front()));
-    if (by_t.size() < gaps.size() && std::ranges::all_of(by_t, [&](const auto& each) { return alike(each.second); }))
+    const Line line = line_of(recomputed_, acted_);
+    if (gaps_.size() < 3) return "too few transitions differ to show more";
+    if (alike(gaps_)) return fmt::format("acted is recomputed plus {}, a constant offset", short_number(gaps_.front()));
+    if (by_t.size() < gaps_.size() && std::ranges::all_of(by_t, [&](const auto& each) { return alike(each.second); }))
       return "the offset depends on the transition alone";
     if (line.most_off > allowed) return "the numbers show neither an offset nor a factor";
     return fmt::format("acted is {} times recomputed{}, a factor", short_number(line.slope),
@@ -291,11 +275,11 @@ class ActedJudge {
   const ActedRecord& record_;
   std::map<std::string, std::vector<double>> columns_;
   std::map<std::string, double> digits_;
-  std::set<int> ranks_;
   std::set<int64_t> steps_;
   std::map<std::pair<int64_t, int>, Places> groups_;  ///< what one rank has in one step is right or wrong together
   std::vector<Places> wrong_groups_;
   Places wrong_;
+  std::vector<double> t_, acted_, recomputed_, gaps_;  ///< of those
 };
 
 }  // namespace

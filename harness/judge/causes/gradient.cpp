@@ -395,8 +395,7 @@ bool all_short(const std::vector<NamedTensor>& tensors, int bits) {
   std::size_t elements = 0;
   for (const NamedTensor& tensor : tensors) {
     for (const double value : tensor.values) {
-      const auto raw = std::bit_cast<uint32_t>(static_cast<float>(value));
-      if (static_cast<float>(value) != value || (raw & ((uint32_t{1} << (23 - bits)) - 1)) != 0) return false;
+      if (rounded_to(value, bits) != value) return false;
       elements += value != 0;
     }
   }

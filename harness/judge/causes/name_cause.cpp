@@ -104,6 +104,13 @@ int world_size_of(const CauseInputs& inputs) {
   return inputs.cell_config ? inputs.cell_config->layout.world_size : 1;
 }
 
+double rounded_to(double value, int bits) {
+  const auto raw = std::bit_cast<uint32_t>(static_cast<float>(value));
+  const int dropped = 23 - bits;
+  const uint32_t half = (uint32_t{1} << (dropped - 1)) - 1 + ((raw >> dropped) & 1);
+  return std::bit_cast<float>(((raw + half) >> dropped) << dropped);
+}
+
 double norm_of(const StepRecords& rank, Phase phase) {
   double norm = 0;
   for (const Record* record : records_of(rank, phase))

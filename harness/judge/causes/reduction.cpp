@@ -353,14 +353,6 @@ Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction)
   return {};
 }
 
-/// Rounded to nearest even at `bits` of the 23 bits that float32's mantissa has.
-double rounded_to(double value, int bits) {
-  const auto raw = std::bit_cast<uint32_t>(static_cast<float>(value));
-  const int dropped = 23 - bits;
-  const uint32_t half = (uint32_t{1} << (dropped - 1)) - 1 + ((raw >> dropped) & 1);
-  return std::bit_cast<float>(((raw + half) >> dropped) << dropped);
-}
-
 Answer reduced_in_low_precision(const Reduction& reduction) {
   if (reduction.cell().epsilon < 1e-10) return {};
   const auto world = static_cast<double>(reduction.world);

@@ -163,6 +163,9 @@ Cause of_rank(Cause cause, const Ranks& ranks) {
   return cause;
 }
 
+/// Rounded to nearest even at `bits` of the 23 bits that float32's mantissa has: 7 of bfloat16, 10 of float16.
+double rounded_to(double value, int bits);
+
 inline bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
 
 /// Of all the rank's records of the phase, from statistics; NaN where one has none.
