@@ -25,7 +25,9 @@ std::string varint(uint64_t value) {
 
 enum Wire : uint64_t { kVarint = 0, kEight = 1, kBytes = 2, kFour = 5 };
 std::string head(uint64_t field, Wire wire) { return varint(field << 3 | wire); }
-std::string bytes_field(uint64_t field, std::string_view bytes) { return head(field, kBytes) + varint(bytes.size()) + std::string(bytes); }
+std::string bytes_field(uint64_t field, std::string_view bytes) {
+  return head(field, kBytes) + varint(bytes.size()) + std::string(bytes);
+}
 std::string whole_field(uint64_t field, uint64_t value) { return head(field, kVarint) + varint(value); }
 
 /// A record of TFRecord: length, its check, the bytes, theirs.
@@ -38,9 +40,12 @@ std::string framed(const std::string& bytes) {
   return length + check(length) + bytes + check(bytes);
 }
 
-/// Event: wall_time 1, step 2, file_version 3, summary 5 with one value.
+/// Event: wall_time 1, and step 2, file_version 3, summary 5 with one value.
+std::string event(double seconds, const std::string& fields) {
+  return framed(head(1, kEight) + little(std::bit_cast<uint64_t>(seconds), 8) + fields);
+}
 std::string event(double seconds, int64_t step, const std::string& value) {
-  return framed(head(1, kEight) + little(std::bit_cast<uint64_t>(seconds), 8) + whole_field(2, static_cast<uint64_t>(step)) + bytes_field(5, bytes_field(1, value)));
+  return event(seconds, whole_field(2, static_cast<uint64_t>(step)) + bytes_field(5, bytes_field(1, value)));
 }
 
 }  // namespace
@@ -55,7 +60,7 @@ uint32_t crc32c(std::string_view bytes) {
 }
 
 std::string tensorboard_events(const ToolRun& run, double seconds) {
-  std::string file = framed(head(1, kEight) + little(std::bit_cast<uint64_t>(seconds), 8) + bytes_field(3, "brain.Event:2"));
+  std::string file = event(seconds, bytes_field(3, "brain.Event:2"));
   // Value: tag 1, simple_value 2; a text is metadata 9, which names the plugin, and a tensor 8 of one string (7).
   for (const auto& [tag, points] : run.scalars)
     for (const auto& [step, value] : points)

@@ -39,7 +39,8 @@ ToolRun tool_run_of(const ToolSource& source) {
     add("loss", step->step, mean_loss(*step).value_or(kNaN));
     for (const Record& record : step->ranks.front().records)
       if (record.phase == Phase::reduced_gradients && values_of(record)) whole.insert(step->step);
-    for (const auto& [phase, name] : {std::pair(Phase::local_gradients, "local gradients"), std::pair(Phase::reduced_gradients, "reduced gradients")}) {
+    for (const Phase phase : {Phase::local_gradients, Phase::reduced_gradients}) {
+      const std::string name = name_of(phase);
       std::vector<double> norms;
       for (std::size_t rank = 0; rank < step->ranks.size(); ++rank) {
         norms.push_back(causes::norm_of(step->ranks[rank], phase));
@@ -110,7 +111,7 @@ void write_wandb(const std::vector<ToolRun>& runs, const std::string& folder, co
   const std::string command = fmt::format("PYTHONPATH={}:\"$PYTHONPATH\" python3 -m lockstep_probe.wandb {} {} >&2", shell_quoted(find_probe()),
                                           shell_quoted(log), shell_quoted(folder));
   if (std::system(command.c_str()) != 0)
-    console.err << clean_line(fmt::format("lockstep: --wandb: no runs were written (is wandb installed?); what they would hold is in {}", log)) << "\n";
+    console.err << clean_line("lockstep: --wandb: no runs were written (is wandb installed?); what they would hold is in " + log) << "\n";
 }
 
 }  // namespace

@@ -328,7 +328,8 @@ class FlowRlTask : public Task {
     const at::Tensor rolled = at::empty({static_cast<int64_t>(rows.count), chunks * (transitions + 1) + 3}, at::kDouble);
     double* out = rolled.mutable_data_ptr<double>();
     for (std::size_t row = 0; row < rows.count; ++row) out = write_rollout(rows.first + row, out);
-    std::vector<at::Tensor> blocks{rolled, wide(terms.old_BTK), wide(terms.log_pi_BTK), wide(terms.kl_BT), advantages(rows, at::kDouble).unsqueeze(1)};
+    std::vector<at::Tensor> blocks{rolled, wide(terms.old_BTK), wide(terms.log_pi_BTK), wide(terms.kl_BT),
+                                   advantages(rows, at::kDouble).unsqueeze(1)};
     if (own_.acted) {
       for (const at::Tensor& each : acted_again(rows, chains, terms)) blocks.push_back(wide(each));
       for (int64_t i = 0; i < std::ssize(kActedAgain); ++i) name(static_cast<TermKind>(kFirstAgain + i), chunks, transitions);
@@ -388,7 +389,8 @@ class FlowRlTask : public Task {
       const Episode& episode = now_.episodes[rows.first + row];
       chosen.insert(chosen.end(), episode.chosen.begin(), episode.chosen.end());
     }
-    return at::tensor(at::ArrayRef<double>(chosen), at::kDouble).reshape({static_cast<int64_t>(rows.count), chunks_of(own_.policy), FlowConfig::kTransitions});
+    const int64_t count = static_cast<int64_t>(rows.count), chunks = chunks_of(own_.policy);
+    return at::tensor(at::ArrayRef<double>(chosen), at::kDouble).reshape({count, chunks, FlowConfig::kTransitions});
   }
 
   /// The factor on the deviations by which the first transitions of two chunks follow from `right`: of the rollout, or else of the update.

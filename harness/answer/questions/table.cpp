@@ -336,8 +336,9 @@ void finish(MatrixSource& source, Problems& problems) {
   source.matrix.certify_steps = 0;
   const RunField* const field = find_field(spec_of(source.base), kKey);
   if (field != nullptr) return void(*std::get<bool*>(field->of(source.base)) = true);
-  problems.add(source.place_of("question"), fmt::format("the trainer {} makes no rollouts: the question replay is of flow_rl; of a trainer of your own ask lockstep check --acted",
-                                                        spec_of(source.base).name));
+  problems.add(source.place_of("question"),
+               fmt::format("the trainer {} makes no rollouts that replay could ask about; of one of your own ask lockstep check --acted",
+                           spec_of(source.base).name));
 }
 
 }  // namespace

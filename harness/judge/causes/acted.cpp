@@ -200,7 +200,8 @@ class ActedJudge {
     const auto right = [&](const char* side) { return record_.again.contains(kFloat64) && agree(side, kFloat64, wrong_); };
     const bool acted_right = right(kActed);
     const std::string side = acted_right ? kRecomputed : kActed;
-    const std::string who = acted_right ? "the rollout is right, and the trainer computes" : "the rollout acted by what the trainer computes";
+    const char* const who = acted_right ? "the rollout is right, and the trainer computes" : "the rollout acted by what the trainer computes";
+    constexpr const char *kStored = "old-log-pi-in-low-precision", *kComputed = "log-pi-in-low-precision";
     std::map<std::string, std::string> found;  // evidence by code
     for (const auto& [column, values] : record_.again) {
       const std::string code(otherwise_of(column).code);
@@ -212,12 +213,13 @@ class ActedJudge {
       if (!words.empty()) found[code] = fmt::format("{} {}: these agree", who, join_words(words, "or"));
     }
     for (const auto& [bits, type] : {std::pair(7, "bfloat16"), std::pair(10, "float16")}) {
-      if (is_rounded(kActed, kRecomputed, bits)) found["old-log-pi-in-low-precision"] = fmt::format("the rollout's are the trainer's rounded to {}", type);
+      if (is_rounded(kActed, kRecomputed, bits))
+        found[kStored] = fmt::format("the rollout's are the trainer's rounded to {}", type);
       else if (is_rounded(kRecomputed, kActed, bits))
-        found[record_.stored ? "old-log-pi-in-low-precision" : "log-pi-in-low-precision"] = fmt::format("the trainer's are the rollout's rounded to {}", type);
+        found[record_.stored ? kStored : kComputed] = fmt::format("the trainer's are the rollout's rounded to {}", type);
     }
     if (found.empty() && acted_right && record_.again.size() == 1 && rounds_as_bfloat16())
-      found["log-pi-in-low-precision"] = "in float64 they agree, and the trainer's own precision is off without bias, within the rounding of bfloat16";
+      found[kComputed] = "in float64 they agree, and the trainer's own precision is off without bias, within the rounding of bfloat16";
     if (found.size() == 1 && find_cause_page(found.begin()->first) != nullptr)
       return causes::made(found.begin()->first, causes::kExact, found.begin()->second);
     std::vector<std::string> all;
@@ -234,8 +236,8 @@ class ActedJudge {
     constexpr std::size_t kNoAccident = 4;
     std::set<double> values;
     for (const std::size_t i : wrong_) {
-      const double value = columns_.at(narrow)[i];
-      if (value != causes::rounded_to(value, bits) || std::abs(value - columns_.at(wide)[i]) > kMiddle * std::ldexp(std::abs(value), -bits - 1)) return false;
+      const double value = columns_.at(narrow)[i], gap = std::abs(value - columns_.at(wide)[i]);
+      if (value != causes::rounded_to(value, bits) || gap > kMiddle * std::ldexp(std::abs(value), -bits - 1)) return false;
       values.insert(value);
     }
     return values.size() >= kNoAccident;
@@ -302,7 +304,8 @@ ActedRecord read_acted(const std::string& path) {
     for (const auto& [key, value] : line.items())
       if (const auto given = number_in_json(value)) values[key] = *given;
     if (!values.contains(kActed) || !values.contains(kRecomputed)) {
-      problems.push_back({path, number, 1, problem.message.empty() ? "a line needs the numbers acted and recomputed" : problem.message, ""});
+      const bool read = problem.message.empty();
+      problems.push_back({path, number, 1, read ? "a line needs the numbers acted and recomputed" : problem.message, ""});
       continue;
     }
     const auto whole = [&](const char* key) { return static_cast<int64_t>(std::llround(std::clamp(values[key], 0.0, 1e15))); };
@@ -331,7 +334,8 @@ Mechanism judge_acted_run(const std::string& run_dir) {
   while (const std::optional<StepOfRun> step = run.next()) {
     if (step->step < 0) continue;
     const std::optional<Scores> scores = forced_values(*step, run_dir, scores_of(trainer)).scores;
-    if (!scores || name_of_column == nullptr) throw TraceError(fmt::format("{}: step {}: no log-probabilities as acted", run_dir, step->step));
+    if (!scores || name_of_column == nullptr)
+      throw TraceError(fmt::format("{}: step {}: no log-probabilities as acted", run_dir, step->step));
     for (const ScoreRow& row : scores->rows) {
       std::map<int64_t, std::map<std::string, double>> by_t;
       for (std::size_t i = 0; i < row.values.size(); ++i) {
@@ -344,7 +348,8 @@ Mechanism judge_acted_run(const std::string& run_dir) {
           ActedRecord& record = records[trained];
           record.acted_rounds = 1e-9;
           record.stored = !trained;
-          record.all.push_back({step->step, t, row.rank, std::to_string(row.row_id), values[kActed], values[trained ? kRecomputed : "old"]});
+          const double recomputed = values[trained ? kRecomputed : "old"];
+          record.all.push_back({step->step, t, row.rank, std::to_string(row.row_id), values[kActed], recomputed});
           for (const auto& [name, value] : values)
             if (name != kActed && name != kRecomputed && name != "old") record.again[name].push_back(value);
         }
