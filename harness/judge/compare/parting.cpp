@@ -521,7 +521,7 @@ class Kinds : public Walk {
   std::vector<double> own_counts(const Seen& seen) const {
     const auto is_linear = [&](int i) {
       return i == seen.i || moves(at(i)) ||
-             is_one_of(at(i).name, {"add", "sub", "rsub", "mul", "div", "neg", "sum", "mean"});
+             is_one_of(at(i).name, {"add", "sub", "rsub", "mul", "mul_", "div", "div_", "neg", "sum", "mean"});
     };
     const std::vector<int> reached = led_to(seen.i);
     if (!seen.operation.out[0].shape.empty() || !std::ranges::all_of(reached, is_linear) ||
@@ -607,12 +607,15 @@ class Kinds : public Walk {
     return found;
   }
 
+  /// And is it another than the reference's?
   bool reads(const Seen& seen, std::size_t number, const Hit& met) const {
+    bool differs = false;
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       const std::vector<double>& numbers = of_pass(seen.met, kRun, p).numbers;
       if (number >= numbers.size() || numbers[number] != of_pass(met, kRun, p).out[0].whole) return false;
+      differs = differs || numbers[number] != seen.operation.numbers[number];
     }
-    return true;
+    return differs;
   }
 
   /// It takes what fits times or over one number, which is another in the reference.
