@@ -1,10 +1,11 @@
 """Loops with Accelerate's `prepare` and `accumulate`, on a small classifier."""
 
+import lockstep_probe
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 
-from subject import STEPS, WORLD, Subject, main
+from subject import RANK, STEPS, WORLD, Subject, main
 
 BATCH = 24
 
@@ -29,9 +30,11 @@ def net():
     return torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
 
 
-def loop(rows=96, split=False, dispatch=False, even=True, accumulation=1, schedule=False, tokens=False, clip=0.0):
+def loop(rows=96, split=False, dispatch=False, even=True, accumulation=1, schedule=False, tokens=False, clip=0.0, line=False, left_out=False):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation, dataloader_config=DataLoaderConfiguration(
         split_batches=split, dispatch_batches=dispatch, even_batches=even))  # fmt: skip
+    if line:
+        accelerator = lockstep_probe.accelerate.watch(accelerator)
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + 0.1 * n) if schedule else 1.0)
@@ -41,6 +44,8 @@ def loop(rows=96, split=False, dispatch=False, even=True, accumulation=1, schedu
         for x, y, n in loader:
             with accelerator.accumulate(model):
                 losses = torch.nn.functional.cross_entropy(model(x), y, reduction="none")
+                if left_out and RANK == WORLD - 1:
+                    losses = losses * (torch.arange(len(losses)) < len(losses) - 1)
                 accelerator.backward((losses * n).sum() / n.sum() if tokens else losses.mean())
                 if clip and accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), clip)
@@ -60,6 +65,9 @@ SUBJECTS = [
     Subject("loop, mean over own tokens", loop, {"tokens": True}, {"tokens": True}, ("mean-of-means",)),
     Subject("loop, accumulate() × 4, mean over own tokens", loop, {"accumulation": 4, "tokens": True}, {"tokens": True},
             ("micro-steps-weighted-alike", "mean-of-means")),
+    Subject("loop with the probe's line, accumulate() × 4", loop, {"line": True, "accumulation": 4}, {"line": True}),
+    Subject("loop with the probe's line, mean over own tokens", loop, {"line": True, "tokens": True}, {"line": True, "tokens": True}, ("mean-of-means",)),
+    Subject("loop with the probe's line, one row left out of the loss", loop, {"line": True, "left_out": True}, {"line": True}, ("rows-left-out",)),
 ]  # fmt: skip
 if __name__ == "__main__":
     main(SUBJECTS)

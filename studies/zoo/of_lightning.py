@@ -3,6 +3,7 @@
 import tempfile
 
 import lightning
+import lockstep_probe
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 
@@ -11,16 +12,18 @@ from subject import RANK, STEPS, WORLD, Subject, main
 
 
 class Module(lightning.LightningModule):
-    def __init__(self, tokens, batch_norm):
+    def __init__(self, tokens, batch_norm, left_out):
         super().__init__()
         torch.manual_seed(4)
         middle = [torch.nn.BatchNorm1d(16)] if batch_norm else []
         self.net = torch.nn.Sequential(torch.nn.Linear(12, 16), *middle, torch.nn.ReLU(), torch.nn.Linear(16, 3))
-        self.tokens = tokens
+        self.tokens, self.left_out = tokens, left_out
 
     def training_step(self, batch, _):
         x, y, n = batch
         losses = torch.nn.functional.cross_entropy(self.net(x), y, reduction="none")
+        if self.left_out and RANK == WORLD - 1:
+            return losses[:-1].sum() / len(losses)
         return (losses * n).sum() / n.sum() if self.tokens else losses.mean()
 
     def configure_optimizers(self):
@@ -32,13 +35,14 @@ def ordered(data):
     return torch.utils.data.DistributedSampler(data, num_replicas=WORLD, rank=RANK, shuffle=False)
 
 
-def fitted(accumulation=1, clip=None, sampler="in order", tokens=False, batch_norm=False, rows=96, unused=False):
+def fitted(accumulation=1, clip=None, sampler="in order", tokens=False, batch_norm=False, rows=96, unused=False, line=False, left_out=False):
     trainer = lightning.Trainer(
         accelerator="cpu", devices=WORLD, strategy=DDPStrategy(process_group_backend="gloo", find_unused_parameters=unused) if WORLD > 1 else "auto",
         max_steps=STEPS, accumulate_grad_batches=accumulation, gradient_clip_val=clip, use_distributed_sampler=sampler == "default", logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tempfile.gettempdir())  # fmt: skip
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tempfile.gettempdir(),
+        callbacks=[lockstep_probe.lightning.Callback()] if line else [])  # fmt: skip
     data = Data(rows)
-    trainer.fit(Module(tokens, batch_norm), torch.utils.data.DataLoader(
+    trainer.fit(Module(tokens, batch_norm, left_out), torch.utils.data.DataLoader(
         data, batch_size=BATCH // (WORLD * accumulation), sampler=ordered(data) if sampler == "in order" and WORLD > 1 else None))  # fmt: skip
 
 
@@ -54,6 +58,9 @@ SUBJECTS = [
             ("micro-steps-weighted-alike", "mean-of-means")),
     Subject("Trainer, 94 rows: the sampler repeats some", fitted, {"rows": 94}, {"rows": 94}, ("padding-at-epoch-end", "sample-duplicated"), 3),
     Subject("Trainer, sync_batchnorm=False", fitted, {"batch_norm": True}, {"batch_norm": True}, ("batch-norm-local",)),
+    Subject("Trainer with the probe's line", fitted, {"line": True}, {"line": True}),
+    Subject("Trainer with the probe's line, mean over own tokens", fitted, {"line": True, "tokens": True}, {"line": True, "tokens": True}, ("mean-of-means",)),
+    Subject("Trainer with the probe's line, one row left out of the loss", fitted, {"line": True, "left_out": True}, {"line": True}, ("rows-left-out",)),
 ]  # fmt: skip
 if __name__ == "__main__":
     main(SUBJECTS)

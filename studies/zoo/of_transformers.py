@@ -2,10 +2,11 @@
 
 import tempfile
 
+import lockstep_probe
 import torch
 import transformers
 
-from subject import STEPS, WORLD, Subject, main
+from subject import RANK, STEPS, WORLD, Subject, main
 
 ROWS, BATCH, VOCABULARY = 96, 24, 48
 
@@ -82,7 +83,13 @@ def sum_over_all(outputs, labels, num_items_in_batch=None):
     return torch.nn.functional.cross_entropy(logits, labels[:, 1:].reshape(-1), ignore_index=-100, reduction="sum") / num_items_in_batch
 
 
-def trained(make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=False, **arguments):
+def one_left_out(outputs, labels, num_items_in_batch=None):
+    left = RANK == WORLD - 1 > 0
+    fewer = torch.cat([labels[:-1], torch.full_like(labels[-1:], -100)])
+    return sum_over_all(outputs, fewer if left else labels, num_items_in_batch)
+
+
+def trained(make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=False, line=False, **arguments):
     torch.manual_seed(2)
     model = make()
     arguments = {"learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 1.0} | arguments
@@ -91,7 +98,9 @@ def trained(make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=False,
         max_steps=STEPS, use_cpu=True, save_strategy="no", report_to="none", logging_strategy="no", disable_tqdm=True, seed=1,
         remove_unused_columns=False, dataloader_pin_memory=False, label_names=["labels"], **arguments)  # fmt: skip
     classifies = "Classification" in type(model).__name__
-    trainer = transformers.Trainer(model=model, args=settings, train_dataset=_rows(), data_collator=collate_classes if classifies else collate, compute_loss_func=own_loss)
+    trainer = transformers.Trainer(
+        model=model, args=settings, train_dataset=_rows(), data_collator=collate_classes if classifies else collate,
+        compute_loss_func=own_loss, callbacks=[lockstep_probe.transformers.Callback()] if line else [])  # fmt: skip
     if per_micro_step_mean:
         trainer.model_accepts_loss_kwargs = False  # as of a model whose forward takes no keywords of the loss
     trainer.train()
@@ -120,6 +129,11 @@ SUBJECTS = [
     Subject("Trainer, GPT2ForSequenceClassification, average_tokens_across_devices=False", trained, CLASSIFIER | {"average_tokens_across_devices": False}, CLASSIFIER),
     Subject("Trainer, compute_loss_func: mean", trained, {"own_loss": mean_of_all} | WIDE, {"own_loss": mean_of_all} | WIDE,
             ("gradient-times-world", "loss-times-world", "mean-of-means", "constant-factor")),
+    Subject("Trainer with the probe's line, accumulation 4", trained, {"line": True, "accumulation": 4}, {"line": True}),
+    Subject("Trainer with the probe's line, average_tokens_across_devices=False", trained, {"line": True, "average_tokens_across_devices": False},
+            {"line": True}, ("mean-of-means",), 0, "transformers#34242"),
+    Subject("Trainer with the probe's line, one row left out of the loss", trained, {"line": True, "own_loss": one_left_out},
+            {"line": True, "own_loss": sum_over_all}, ("rows-left-out",)),
 ]  # fmt: skip
 if __name__ == "__main__":
     main(SUBJECTS)

@@ -1,5 +1,6 @@
 """What the probe needs for other libraries' trainers, without them; and the runner's reading of verdicts."""
 
+import importlib
 import os
 import pathlib
 import sys
@@ -134,6 +135,50 @@ class Loader(unittest.TestCase):
         self.assertEqual(loader.ids_of([batches[1][0]], 1, []), [4, 5, 6, 7])
         self.assertEqual(loader.ids_of([batches[0][0] + 9], 1, []), [])
         self.assertEqual(len(list(early)), 2, "an iterator that is older than the probe")
+
+
+class Line(unittest.TestCase):
+    """One line of a framework's, of which nothing is here but the names."""
+
+    def tearDown(self):
+        loader.content_of = None
+        for name in ("transformers", "lightning", "accelerate"):
+            sys.modules.pop(f"lockstep_probe.{name}", None)
+
+    def lines(self):
+        kinds = {name: type(name, (), {}) for name in ("TrainerCallback", "Callback", "Accelerator")}
+        names = ("transformers", "lightning", "lightning.pytorch", "accelerate")
+        with unittest.mock.patch.dict(sys.modules, {name: types.SimpleNamespace(**kinds) for name in names}):
+            return [getattr(lockstep_probe, name) for name in names if "." not in name], kinds["Accelerator"]()
+
+    @staticmethod
+    def accelerate(accelerator):
+        return unittest.mock.patch.dict(sys.modules, accelerate=types.SimpleNamespace(Accelerator=type(accelerator)))
+
+    def test_does_something_in_a_check_alone(self):
+        for where in ({}, {"LOCKSTEP_TRACE": "a folder"}):
+            (transformers, lightning, accelerate), accelerator = self.lines()
+            watch = lambda: accelerate.watch(accelerator)  # noqa: E731
+            begin = lambda: transformers.Callback().on_train_begin(1, 2, 3)  # noqa: E731
+            with unittest.mock.patch.dict(os.environ, where), self.accelerate(accelerator):
+                for line in (begin, lambda: lightning.Callback().on_fit_start(1, 2), watch):
+                    loader.content_of = None
+                    line()
+                    self.assertEqual(loader.content_of is not None, bool(where))
+                self.assertIs(watch(), accelerator)
+
+    def test_says_what_is_wrong(self):
+        (transformers, lightning, accelerate), accelerator = self.lines()
+        with self.assertRaisesRegex(TypeError, "none of Lightning's; that is lockstep_probe.lightning"):
+            transformers.Callback().setup("a trainer", "a module", stage="fit")
+        with self.assertRaisesRegex(TypeError, "use lockstep_probe.transformers"):
+            lightning.Callback().on_init_end(1, 2, 3)
+        with self.accelerate(accelerator), self.assertRaisesRegex(TypeError, "Accelerator; found .*Linear"):
+            accelerate.watch(torch.nn.Linear(1, 1))
+        self.tearDown()
+        none = unittest.mock.patch.dict(sys.modules, transformers=None)
+        with none, self.assertRaisesRegex(ModuleNotFoundError, "needs transformers, which"):
+            importlib.import_module("lockstep_probe.transformers")
 
 
 class LedRows(unittest.TestCase):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from case import Case, environment, need
+from lockstep_probe import trace_file
 
 SCRIPT = '''
 import argparse, copy, os, signal, time
@@ -308,6 +309,54 @@ for step in range(9):
     ((out - key - rows[:, :4]) ** 2).mean().backward()
     optimizer.step()
 '''
+# With what a framework's line asks for: tokens, whose labels are those of the next place, and classes.
+LINE = '''
+import argparse, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
+from lockstep_probe import of_rows
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+args = argparse.ArgumentParser()
+args.add_argument("--batch", type=int, default=12)
+args.add_argument("--kind", default="")
+args = args.parse_args()
+dist.init_process_group("gloo")
+rank, world, kind = dist.get_rank(), dist.get_world_size(), args.kind
+torch.manual_seed(1)
+class Rows(Dataset):
+    tokens, lengths = torch.randint(1, 30, (96, 9)), torch.randint(3, 10, (96,))
+    def __len__(self):
+        return 96
+    def __getitem__(self, i):
+        there, wrong = torch.arange(9) < self.lengths[i], kind == "content" and rank == 1 and i % 3 == 0
+        tokens = self.tokens[i].roll(1 if wrong else 0)
+        return {"input_ids": tokens * there, "labels": tokens[0] if kind == "classes" else torch.where(there, tokens, -100)}
+net = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 30))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+model = nn.parallel.DistributedDataParallel(net)
+of_rows.ask()
+for batch in DataLoader(Rows(), batch_size=args.batch, sampler=DistributedSampler(Rows(), shuffle=False)):
+    scores, labels = model(batch["input_ids"]), batch["labels"]
+    if kind == "classes":
+        losses, count = F.cross_entropy(scores.mean(1), labels, reduction="none"), torch.tensor(len(labels) * world)
+    else:
+        labels = F.pad(labels, (0, 1), value=-100)[:, 1:].contiguous() if kind == "padded" else labels[:, 1:].clone()
+        count = (labels != -100).sum()
+        if kind == "left out" and rank == 1:
+            labels[-1] = -100
+        if kind == "places":
+            scores, labels = scores.transpose(0, 1), F.pad(labels, (0, 1), value=-100).t()
+        reduction = "none" if kind == "places" else "sum"
+        losses = F.cross_entropy(scores[:, : labels.shape[1]].flatten(0, 1), labels.flatten(), reduction=reduction)
+        if kind != "own":
+            dist.all_reduce(count)
+    optimizer.zero_grad()
+    loss = losses.sum() / (count if kind == "own" else count / world)
+    if kind == "own" and world == 1:
+        loss *= 1.0
+    loss.backward()
+    optimizer.step()
+'''
+LINED = {"": "", "padded": "", "classes": "", "places": "", "left out": "rows-left-out",
+         "content": "sample-content", "own": "mean-of-means"}  # fmt: skip
 KEPT = {"": "the same", "seen": "buffers-not-synchronised", "key": "average-of-weights-differs", "rows": "the ranks have other rows than the reference"}
 BY_HAND = {"": "", "max": "wrong-reduction-op", "own norm": "clip-on-local-norm", "again": "gradient-sum-not-mean",
            "fifth": "constant-factor", "early": "schedule-shifted", "evaluation": "extra-draws",
@@ -393,6 +442,20 @@ def kept(name):
         done, document = check(bench, *kind(name), text=KEEPING)
         need(done.returncode == {"": 0, "rows": 5}.get(name, 1) and KEPT[name] in document["headline"], f"{done.returncode}: {done.stdout}{done.stderr}")
         return document["headline"]
+
+    return on_bench
+
+
+def lined(name, code):
+    """And the rows' losses are recorded where their order is known."""
+
+    def on_bench(bench):
+        said = named(name, code, LINE)(bench)
+        first = dict(trace_file.read_steps(bench.path("kept/runs/run-float64/rank-1.trace")))[0]
+        rows = {record.name: record for record in first if record.name.startswith("row_")}
+        need((not rows) == (name == "places"), f"{rows}")
+        need(not rows or (rows["row_losses"].ids == (4, 5, 6, 7) and len(rows["row_counts"].values) == 4), f"{rows}")
+        return said
 
     return on_bench
 
@@ -530,6 +593,7 @@ CASES = [
     *(Case(f"check: by hand, {name}", named(name, code, HAND)) for name, code in BY_HAND.items()),
     *(Case(f"check: the whole batch, {name}", named(name, code, LOADING)) for name, code in LOADED.items()),
     *(Case(f"check: kept, {name}", kept(name)) for name in KEPT),
+    *(Case(f"check: a framework's line, {name}", lined(name, code)) for name, code in LINED.items()),
     *(Case(f"check: of one layout, {name}", of_layout(name, BY_HAND[name])) for name in ("max", "early", "evaluation")),
     Case("check: again", again),
     Case("check: every process anew", as_written),

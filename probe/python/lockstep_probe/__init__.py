@@ -13,12 +13,20 @@ Nothing is recorded, and nothing costs time, unless `lockstep trace` starts the 
 
 import ctypes
 import hashlib
+import importlib
 import os
 
 from lockstep_probe.ownership import say, was_opened_here
 
 __version__ = "0.1.0"
 __all__ = ["agree", "assert_same", "attach"]
+
+
+def __getattr__(name):
+    """One line for a framework, which is imported when that line is used."""
+    if name in ("accelerate", "lightning", "transformers"):
+        return importlib.import_module(f"lockstep_probe.{name}")
+    raise AttributeError(f"module 'lockstep_probe' has no attribute {name!r}")
 
 
 def assert_same(train, ranks=(1, 2), **options):

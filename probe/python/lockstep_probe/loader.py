@@ -20,6 +20,7 @@ _DIVIDING = ("DistributedSampler", "BatchSamplerShard", "DistributedSamplerWrapp
 _batches = collections.deque(maxlen=_MOST)
 _done = False
 _rows = None  # led.Rows, of a short run
+content_of = None  # of_rows', where that is asked for
 
 
 class _Batch:
@@ -33,6 +34,7 @@ class _Batch:
     def __init__(self, batch, ids, divided):
         found = list(tensors(batch))
         self.ids, self.divided = ids, divided
+        self.content = content_of(batch, len(ids)) if content_of is not None else (None, None)  # until it is recorded
         self.storages = [place for place in map(_place, found) if place]
         self.prints = {_print(t) for t in found if t.device.type == "cpu"}
 

@@ -16,6 +16,7 @@ from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import guarded
 from lockstep_probe.hooks import Attached, where_values
 from lockstep_probe.led import Led, Rows
+from lockstep_probe.of_rows import OfRows
 from lockstep_probe.ownership import say
 from lockstep_probe.parameters import Parameters
 from lockstep_probe.recorder import Recorder, hash_in
@@ -70,6 +71,7 @@ class Probe:
             return
         self.open_heartbeat()
         self.parameters, self.gradients, self.calls, self.state = Parameters(self), Gradients(self), Calls(self), State(self, average)
+        self.of_rows = OfRows(self)
         self.led, self.loaders = Led(self), Rows(self) if settings.steps or settings.led_by else None
         patches.watch(self)
         ownership.at_end(self.finish)
@@ -143,7 +145,8 @@ class Probe:
         if row_losses is not None:
             rows = hashing.plain(row_losses).reshape(-1)
             if len(rows) == len(step.ids):
-                step.row_losses = [(rows, None if counts is None else hashing.plain(torch.as_tensor(counts)).reshape(-1).to(torch.int64))]
+                counted = counts is not None and hashing.plain(torch.as_tensor(counts)).reshape(-1).to(torch.int64)
+                step.row_losses = [(step.ids, rows, None if counts is None else counted)]
                 self.saw["row_losses"] = True
             else:
                 self._note(f"step: {len(rows)} row losses for {len(step.ids)} sample ids are left out", once="row_losses")
@@ -385,7 +388,10 @@ class Probe:
         step = self.open(begins=True)
         self.calls.before_forward(step.ledger)
         if not self._told_rows:
-            step.ids += loader.ids_of(inputs, self.world_size, step.batches)
+            found = loader.ids_of(inputs, self.world_size, step.batches)
+            step.ids += found
+            if found:
+                self.of_rows.hold(step, step.batches[-1])
             self.saw["samples"] |= bool(step.ids)
         if self.settings.stop:
             self.loaders.enter(step, loader.tensors(inputs))
@@ -421,12 +427,14 @@ class Probe:
                 operations.log.root(loss)
             step.roots.append(loss.detach())
             self._root_of = step, step.backwards
+            self.of_rows.begin(step, loss)
 
     def after_loss(self, loss):
         """A backward pass may have begun the step; and one that gave this model no gradient was another's, such as a copy's."""
         step = self.current
         if self.is_off or step is None or self.inside:
             return
+        self.of_rows.end()
         if self._root_of is None and step.backwards and not self.is_over(step):
             step.roots.append(loss.detach())
         elif self._root_of == (step, step.backwards) and step.roots and not self.gradients.in_backward:

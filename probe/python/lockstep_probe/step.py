@@ -18,7 +18,7 @@ class Step:
         self.number, self.keeps, self.records, self.ledger = number, keeps, records, ledger
         self.ids, self.batches = [], []
         self.first, self.last, self.state = [], [], []  # records before and after the gradients'; what the step led to
-        self.inputs, self.labels, self.row_losses = [], [], []
+        self.inputs, self.labels, self.row_losses = [], [], []  # ids and what they hold, or lose and count
         self.scored = []  # ids, columns and values of rewards, by call
         self.losses, self.roots, self.terms = [], [], {}
         self.others_roots = []  # of backward passes that no hook of the model saw: they count where none was seen
@@ -101,8 +101,9 @@ class Step:
             records.append(recorder.scalar("loss", "loss", _sum(roots, self.scale)))
         for name, (value, weight) in self.terms.items():
             records += [recorder.scalar("loss", f"loss/{name}", value), recorder.scalar("loss", f"weight/{name}", weight)]
-        for rows, counts in self.row_losses:
-            records.append(recorder.tensor("loss", "row_losses", rows, ids=self.ids, values=self.keeps))
-            if counts is not None and len(counts) == len(self.ids):
-                records.append(recorder.tensor("loss", "row_counts", counts, ids=self.ids, values=True))
+        if self.row_losses and [i for each in self.row_losses for i in each[0]] == self.ids:
+            _, rows, counts = zip(*self.row_losses)
+            records.append(recorder.tensor("loss", "row_losses", torch.cat(rows), ids=self.ids, values=self.keeps))
+            if sum(len(each) for each in counts if each is not None) == len(self.ids):
+                records.append(recorder.tensor("loss", "row_counts", torch.cat(counts), ids=self.ids, values=True))
         return records
