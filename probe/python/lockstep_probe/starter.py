@@ -43,6 +43,7 @@ import tempfile
 import threading
 import time
 import types
+import weakref
 
 from lockstep_probe import ownership, zero
 
@@ -64,7 +65,8 @@ class Cannot(Exception):
 
 
 # What this process is like before it forks; `modules`: top-level ones, with the folder that each is in; `names`: all.
-_start = types.SimpleNamespace(environment=dict(os.environ), learnt=tempfile.TemporaryFile("a+b"), modules={}, names=set())  # noqa: SIM115
+_start = types.SimpleNamespace(environment=dict(os.environ), learnt=tempfile.TemporaryFile("a+b"), modules={},
+                               names=set(), bound=({}, ()), ranked=())  # fmt: skip  # noqa: SIM115
 
 
 # What a command means.
@@ -246,17 +248,16 @@ def _become(program, words, environment, folder, fds):
         _renew(environment)
         if "RANK" not in environment:
             _Earlier().install()
-        zero_before = _functions()
         zero.arm()
-        _rebind(zero_before)
+        _rebind()
         status = _run(*program, [sys.executable, *words[1:]])
     except BaseException:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
     finally:
         with contextlib.suppress(BaseException):
-            _say_modules()
+            _flush()  # before garbage is collected, which a file that is left open may be part of
         with contextlib.suppress(BaseException):
-            _flush()
+            _say_modules()
         os._exit(status)
 
 
@@ -279,26 +280,30 @@ def _renew(environment):
     if threads.isdigit() and threads != _start.environment.get("OMP_NUM_THREADS"):
         torch.set_num_threads(int(threads))
     ranks = [environment.get(name, "") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID")]
-    for module in list(sys.modules.values()):
-        only = vars(module).get("rank_zero_only") if isinstance(module, types.ModuleType) else None
-        if hasattr(only, "rank"):  # Lightning's, which asks the environment when it is imported
-            only.rank = int(next(filter(str.isdigit, ranks), 0))
+    for only in _start.ranked:
+        only.rank = int(next(filter(str.isdigit, ranks), 0))
 
 
-def _functions():
-    names = ((place, each) for place in ("torch", "torch.nn.functional") for each in vars(sys.modules[place]).items())
-    return {(place, name): value for place, (name, value) in names if callable(value)}
+def _modules():
+    return [each for each in list(sys.modules.values()) if isinstance(each, types.ModuleType)]
 
 
-def _rebind(before):
+def _bound():
+    """Functions by place and name, and what modules have imported of these: (a module's names, name, value)."""
+    places = ((place, each) for place in ("torch", "torch.nn.functional") for each in vars(sys.modules[place]).items())
+    functions = {(place, name): value for place, (name, value) in places if callable(value)}
+    known = set(map(id, functions.values()))
+    users = [vars(each) for each in _modules() if not each.__name__.startswith(("torch.", __name__))]
+    return functions, [(names, *each) for names in users for each in names.items() if id(each[1]) in known]
+
+
+def _rebind():
     """Modules that have imported functions by name get those of now, as they would have got them."""
-    now = _functions()
-    other = {id(value): now[place] for place, value in before.items() if now[place] is not value}
-    for module in list(sys.modules.values()) if other else ():
-        if isinstance(module, types.ModuleType) and not module.__name__.startswith(("torch.", __name__)):
-            for name, value in list(vars(module).items()):
-                if id(value) in other:
-                    setattr(module, name, other[id(value)])
+    functions, bound = _start.bound
+    there = ((id(value), value, vars(sys.modules[place])[name]) for (place, name), value in functions.items())
+    now = {key: new for key, value, new in there if new is not value}
+    for names, name, value in bound:
+        names[name] = now.get(id(value), names[name])
 
 
 def _run(is_module, name, argv, original):
@@ -333,7 +338,8 @@ def _run(is_module, name, argv, original):
 
 
 def _say_modules():
-    specs = [spec for module in list(sys.modules.values()) if (spec := getattr(module, "__spec__", None))]
+    new = (module for name, module in list(sys.modules.items()) if name == "__main__" or name not in _start.names)
+    specs = [spec for module in new if (spec := getattr(module, "__spec__", None))]
     names = [spec.name for spec in specs if spec.name not in _start.names and _is_installed(spec)]
     names = [name for name in names if not name.startswith(("lockstep_probe", "__"))]
     os.write(_start.learnt.fileno(), (json.dumps(names) + "\n").encode())
@@ -478,7 +484,11 @@ class Server:
             began, before = time.monotonic(), set(sys.modules)
             failed = load(asked["import"], asked.get("script"))
             self._problem = problem()
-            _start.names = set(sys.modules)
+            _start.names, _start.bound = set(sys.modules), _bound() if not self._problem else _start.bound
+            # Lightning's, which asks the environment when it is imported.
+            _start.ranked = [each for module in _modules() if hasattr(each := vars(module).get("rank_zero_only"), "rank")]
+            for each in list(weakref.finalize._registry):  # operators that are registered go with a process
+                each.atexit &= getattr(each.peek()[1], "__module__", "") != "torch.library"
             gc.collect()
             gc.freeze()  # forked processes do not look through it
             seconds = round(time.monotonic() - began, 3)
