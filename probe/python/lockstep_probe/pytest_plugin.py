@@ -10,6 +10,8 @@
 Each rank sets the test's fixtures up by itself. With compare=False nothing is judged but the body's own assertions.
 """
 
+import os
+
 import pytest
 
 _forker = None
@@ -65,10 +67,11 @@ def _run(item):
         plugin = manager.get_plugin(name)
         if plugin is not None:
             manager.unregister(plugin)
+    item.config.option.runxfail = item.get_closest_marker("xfail") is not None  # what is marked is judged where pytest runs
     failed = 0
     for report in runtestprotocol(item, log=False, nextitem=None):
         if report.skipped:
-            ranks.leave(report.longrepr[2] if isinstance(report.longrepr, tuple) else "xfail", "skipped")
+            ranks.leave(report.longrepr[2] if isinstance(report.longrepr, tuple) else f"xfail: {report.wasxfail}", "skipped")
         elif report.failed and not failed:
             ranks.leave(report.longreprtext)
             failed = 1
@@ -81,7 +84,7 @@ def _call(item):
     try:
         item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
     except SystemExit as end:
-        if end.code not in (0, None):
+        if end.code not in (0, None) or "LOCKSTEP_TRACE" not in os.environ:
             raise
     return True
 
@@ -116,7 +119,7 @@ def pytest_pyfunc_call(pyfuncitem):
         out = folder / (f"{numbers[0]}-{other}" if compare else str(other))
         found = _forker.check(name, (numbers[0], other), out, **options) if compare else _forker.run(name, other, out, **options)
         if found.skipped is not None:
-            pytest.skip(found.skipped)
+            (pytest.xfail if found.skipped.startswith("xfail") else pytest.skip)(found.skipped.removeprefix("xfail: "))
         if not found.good:
             head = f"{numbers[0]} against {other} ranks" if compare else f"on {other} ranks"
             pytest.fail(f"{head}\n{found.text}\n\nall of it: {out}", pytrace=False)

@@ -132,7 +132,7 @@ class Forker:
                 channel.settimeout(max(0.01, until - time.monotonic()))
         if ends is None:  # the connection's end has ended them
             return Found(False, f"not ended within {timeout} s\n\n{_stacks(out)}")
-        if not ends["code"] and not _by_rank(out, "skipped"):
+        if not ends["code"] and len(_by_rank(out, "done")) == ranks and not _by_rank(out, "skipped"):
             return Found(True, "")
         return _failed(pathlib.Path(out), pathlib.Path(log).read_text(errors="replace").rstrip())
 
@@ -168,13 +168,14 @@ def _by_rank(folder, end):
 
 def _failed(folder, otherwise):
     """Of a run's folder: its ranks in the order of their ends, with what each said."""
-    said, skipped, lines = _by_rank(folder, "traceback"), _by_rank(folder, "skipped"), []
+    said, skipped, done, lines = *(_by_rank(folder, each) for each in ("traceback", "skipped", "done")), []
     with contextlib.suppress(OSError, ValueError):
         ends = json.loads((folder / "ends.json").read_text())
         if len(skipped) == ends["ranks"]:
             return Found(False, "", skipped[0])
         for rank, how in ends["ends"]:
-            how = "skipped the test: " + skipped[rank] if rank in skipped else how
+            early = how == "ended with status 0" and rank not in done
+            how = "skipped the test: " + skipped[rank] if rank in skipped else how + " before the test's end" * early
             lines.append(f"rank {rank} of {ends['ranks']} {how}" + (":\n\n" + said[rank].rstrip() + "\n" if rank in said else ""))
     if not said and not skipped:
         lines += ["", otherwise, *(f"\nlast lines of {path.name}:\n{_last_lines(path)}" for path in sorted(folder.glob("*log")) if path.stat().st_size)]
@@ -333,9 +334,10 @@ def _be_rank(name):
             sys.exit(int(pytest.main(alone)))
         else:
             raise RuntimeError("this process cannot be forked, and a function is in no other: see starter.log; give the ranks a test of pytest")
-    except Exception:
+    except (Exception, KeyboardInterrupt):
         leave(traceback.format_exc())
         raise
+    leave("", "done")
     with contextlib.suppress(Exception):  # of ranks that the body took it from already
         dist.destroy_process_group()
 
