@@ -76,6 +76,7 @@ for run in a b; do ends 0 "trained" python train.py $run; done
 ends 0 "every bit of 3 steps on 1 rank agrees" lockstep compare a b
 ends 0 "lockstep $version without lockstep-rank" lockstep doctor
 ends 0 "$version with torch" lockstep doctor
+! grep -rnE '^ +\w+: [A-Za-z_.]+ \| ' "$probe" --include '*.py' >"$work/log" || complain "Python 3.9 cannot evaluate this annotation"
 mkdir "$work/action"
 python3 -c 'import re, sys; print(re.search(r"```python\n(.*?)```", sys.stdin.read(), re.S)[1])' <"$source_dir/docs/start.md" >"$work/action/train.py"
 ends 0 "action: ok" /usr/bin/env PATH="$work/venv/bin:$PATH" python "$source_dir/tests/ci/action.py" "$source_dir/action.yml" "$work/wheels" \

@@ -20,7 +20,7 @@ class Settings:
 
     out: str = ""
     level: str = "hash"
-    snapshots: tuple | str = "auto"
+    snapshots: "tuple | str" = "auto"
     every: int = 1
     heartbeat: str = ""
     led_by: str = ""

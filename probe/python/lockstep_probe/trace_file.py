@@ -171,9 +171,9 @@ class Kept:
 
     phase: int
     name: str
-    values: torch.Tensor | None = None
+    values: "torch.Tensor | None" = None
     ids: tuple = ()
-    placement: Placement | None = None
+    placement: "Placement | None" = None
     hash: int = 0
 
 
