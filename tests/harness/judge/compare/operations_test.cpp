@@ -71,16 +71,18 @@ std::string code_of(const std::vector<Operations>& reference, const std::vector<
 }
 
 /// The sum of rows over a number.
-Operations mean_over(const Values& values, double count, double factor = 1) {
+Operations mean_over(const Values& values, double count, double factor = 1, bool in_place = false) {
   Log log;
   const Projection x = log.take(rows(values)), sum = log.add("sum", 2, {x}, number(sum_of(values)));
   const Projection n = log.add("clamp", 3, {}, number(count));
-  return log.loss(log.add("div.Tensor", 4, {sum, n}, number(factor * sum_of(values) / count)));
+  const Projection mean = log.add("div.Tensor", 4, {sum, n}, number(factor * sum_of(values) / count));
+  return log.loss(in_place ? log.add("mul_.Tensor", 5, {mean}, number(factor * sum_of(values) / count), {1}) : mean);
 }
 
 TEST(Parting, IsTheDivisionByARanksOwnCount) {
   const Operations all = mean_over(kAll, 4);
   EXPECT_EQ(code_of({all}, {mean_over({1}, 1), mean_over({2.5, 4, 7}, 3)}), "mean-of-means train.py:4");
+  EXPECT_EQ(code_of({mean_over(kAll, 4, 1, true)}, {mean_over({1}, 1), mean_over({2.5, 4, 7}, 3)}), "mean-of-means train.py:4");
   EXPECT_EQ(code_of({all}, {mean_over(kFirst, 4, 2), mean_over(kLast, 4, 2)}), "") << "times the ranks over the whole count";
   EXPECT_EQ(code_of({all}, {mean_over(kFirst, 2), mean_over(kLast, 2)}), "") << "equal counts";
 }
@@ -189,12 +191,12 @@ TEST(Parting, IsAMaskThatIsNotAtTheRowsOwnPlaces) {
 }
 
 /// Rows up to a number that the program has read from a tensor.
-Operations clamped(const Values& values, double most, const std::string& of = "amax") {
+Operations clamped(const Values& values, double most, const std::string& of = "amax", double more = 0) {
   Log log;
   const Projection x = log.take(rows(values), true);
   log.add(of, 2, {x}, number(most));
   Values made;
-  for (const double value : values) made.push_back(std::min(value, most));
+  for (const double value : values) made.push_back(std::min(value, most) + more);
   const Projection y = log.add("clamp", 3, {x}, rows(made), {most});
   return log.loss(log.add("mean", 4, {y}, number(sum_of(made) / static_cast<double>(made.size()))));
 }
@@ -202,6 +204,7 @@ Operations clamped(const Values& values, double most, const std::string& of = "a
 TEST(Parting, IsWhereANumberIsReadFromARanksOwnRows) {
   EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 2), clamped(kLast, 5)}), "local-statistics train.py:3");
   EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 3), clamped(kLast, 3)}), "");
+  EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 3, "amax", 1), clamped(kLast, 3, "amax", 2)}), " train.py:3") << "the reference's number";
 }
 
 /// Rows times what is made of them by counting on.
