@@ -64,10 +64,15 @@ std::string tensorboard_events(const ToolRun& run, double seconds) {
   // Value: tag 1, simple_value 2; a text is metadata 9, which names the plugin, and a tensor 8 of one string (7).
   for (const auto& [tag, points] : run.scalars)
     for (const auto& [step, value] : points)
-      file += event(seconds, step, bytes_field(1, tag) + head(2, kFour) + little(std::bit_cast<uint32_t>(static_cast<float>(value)), 4));
+      file +=
+          event(seconds, step,
+                bytes_field(1, tag) + head(2, kFour) + little(std::bit_cast<uint32_t>(static_cast<float>(value)), 4));
   for (const auto& [tag, text] : run.texts) {
-    const std::string tensor = whole_field(1, 7) + bytes_field(2, bytes_field(2, whole_field(1, 1))) + bytes_field(8, text);
-    file += event(seconds, 0, bytes_field(1, tag) + bytes_field(9, bytes_field(1, bytes_field(1, "text"))) + bytes_field(8, tensor));
+    const std::string tensor =
+        whole_field(1, 7) + bytes_field(2, bytes_field(2, whole_field(1, 1))) + bytes_field(8, text);
+    file +=
+        event(seconds, 0,
+              bytes_field(1, tag) + bytes_field(9, bytes_field(1, bytes_field(1, "text"))) + bytes_field(8, tensor));
   }
   return file;
 }
@@ -80,7 +85,8 @@ std::string tool_json(const std::vector<ToolRun>& runs) {
     for (const auto& [tag, points] : run.scalars)
       for (const auto& [step, value] : points) by_step[step][tag] = value;
     for (const auto& [step, values] : by_step)
-      for (const auto& [tag, value] : values) steps[std::to_string(step)][tag] = json_number<nlohmann::ordered_json>(value);
+      for (const auto& [tag, value] : values)
+        steps[std::to_string(step)][tag] = json_number<nlohmann::ordered_json>(value);
     all.push_back({{"name", run.name}, {"steps", std::move(steps)}, {"texts", run.texts}});
   }
   return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -91,11 +97,20 @@ std::string chrome_trace(const std::vector<ToolCall>& calls) {
   std::map<std::string, int> processes;
   for (const ToolCall& call : calls) {
     const auto [process, is_new] = processes.emplace(call.run, static_cast<int>(processes.size()));
-    if (is_new) events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process->second}, {"args", {{"name", call.run}}}});
-    events.push_back({{"ph", "X"}, {"name", call.name}, {"pid", process->second}, {"tid", call.rank}, {"ts", call.begin_us}, {"dur", call.us},
+    if (is_new)
+      events.push_back(
+          {{"ph", "M"}, {"name", "process_name"}, {"pid", process->second}, {"args", {{"name", call.run}}}});
+    events.push_back({{"ph", "X"},
+                      {"name", call.name},
+                      {"pid", process->second},
+                      {"tid", call.rank},
+                      {"ts", call.begin_us},
+                      {"dur", call.us},
                       {"args", {{"step", call.step}, {"what", call.what}}}});
   }
-  return nlohmann::ordered_json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return nlohmann::ordered_json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false,
+                                                                         nlohmann::json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace lockstep

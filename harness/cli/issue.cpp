@@ -1,5 +1,5 @@
-// `lockstep issue`: a text to paste into a bug report, and the smallest folder that has the same verdict. Neither names a user, a host or a
-// folder of the machine.
+// `lockstep issue`: a text to paste into a bug report, and the smallest folder that has the same verdict. Neither names
+// a user, a host or a folder of the machine.
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -44,14 +44,19 @@ std::string without_folders(std::string_view text) {
   return shown;
 }
 
-/// Without folders; without the names of this user and this host; in a command, without what looks like a secret or a host.
+/// Without folders; without the names of this user and this host; in a command, without what looks like a secret or a
+/// host.
 std::string without_names(const std::string& text) {
   static const std::regex secret(R"(((?:token|key|secret|passwd|password)(?:=| +))[^\s'"]+)", std::regex::icase),
-      host(R"(((?:endpoint|addr|address|host|hosts|nodelist)(?:=| +)|://)[^\s'"/]+)", std::regex::icase), word(R"([.*+?^${}()|[\]\\])");
-  std::string shown = std::regex_replace(std::regex_replace(without_folders(text), secret, "$1<hidden>"), host, "$1<host>");
+      host(R"(((?:endpoint|addr|address|host|hosts|nodelist)(?:=| +)|://)[^\s'"/]+)", std::regex::icase),
+      word(R"([.*+?^${}()|[\]\\])");
+  std::string shown =
+      std::regex_replace(std::regex_replace(without_folders(text), secret, "$1<hidden>"), host, "$1<host>");
   const passwd* const user = ::getpwuid(::geteuid());
-  for (const auto& [name, by] : {std::pair{std::string(user ? user->pw_name : ""), "<user>"}, {this_host().host, "<host>"}})
-    if (name.size() > 2) shown = std::regex_replace(shown, std::regex("\\b" + std::regex_replace(name, word, "\\$&") + "\\b"), by);
+  for (const auto& [name, by] :
+       {std::pair{std::string(user ? user->pw_name : ""), "<user>"}, {this_host().host, "<host>"}})
+    if (name.size() > 2)
+      shown = std::regex_replace(shown, std::regex("\\b" + std::regex_replace(name, word, "\\$&") + "\\b"), by);
   return shown;
 }
 
@@ -61,22 +66,28 @@ json read_json(const std::string& path) {
   return read.is_object() ? std::move(read) : json::object();
 }
 
-std::string text_at(const json& object, const char* key) { return json_as<std::string>(object.value(key, json())).value_or(""); }
+std::string text_at(const json& object, const char* key) {
+  return json_as<std::string>(object.value(key, json())).value_or("");
+}
 
 /// What was found, but for figures that depend on the number of steps.
-json finding(const json& check) { return {check.value("verdict", json()), check.value("headline", json()), check.value("because", json())}; }
+json finding(const json& check) {
+  return {check.value("verdict", json()), check.value("headline", json()), check.value("because", json())};
+}
 
 /// What a check's folder needs for its verdict, in a folder of its own.
 class SmallFolder {
  public:
-  SmallFolder(const std::string& from, const std::string& to, const json& check) : from_(from + "/runs"), to_(to), runs_(to + "/runs"), check_(check) {}
+  SmallFolder(const std::string& from, const std::string& to, const json& check)
+      : from_(from + "/runs"), to_(to), runs_(to + "/runs"), check_(check) {}
 
   /// False: the runs that are kept do not show it.
   bool make() const {
     const std::string headline = text_at(check_, "headline");
     const std::size_t at = headline.find("step ");
     const bool whole = at == std::string::npos || !text_at(check_["asked"], "resumed").empty();
-    const int64_t step = whole ? -1 : std::strtoll(headline.c_str() + at + 5, nullptr, 10), last = std::numeric_limits<int64_t>::max();
+    const int64_t step = whole ? -1 : std::strtoll(headline.c_str() + at + 5, nullptr, 10),
+                  last = std::numeric_limits<int64_t>::max();
     bool shows = false;
     for (const auto& [from, to] : {std::pair{step, step}, {int64_t{0}, step}, {int64_t{0}, last}}) {
       if (shows || (whole && to < last)) continue;
@@ -86,7 +97,8 @@ class SmallFolder {
     for (const fs::directory_entry& run : fs::directory_iterator(from_)) {
       const fs::path folder = runs_ / run.path().filename();
       if (!shows || leave_out(folder)) continue;
-      for (int rank = 0; fs::exists(folder / fmt::format("rank-{}.trace", rank)); ++rank) leave_out(folder / fmt::format("rank-{}.trace", rank));
+      for (int rank = 0; fs::exists(folder / fmt::format("rank-{}.trace", rank)); ++rank)
+        leave_out(folder / fmt::format("rank-{}.trace", rank));
     }
     is_shown();
     for (const char* page : {"check.html", "check.md"}) fs::remove(to_ / page);
@@ -116,7 +128,10 @@ class SmallFolder {
     }
     json asked = check_["asked"];
     for (const char* key : {"reference", "run", "resume_with"}) asked[key] = without_names(text_at(asked, key));
-    asked.update({{"folder", "."}, {"kept", true}, {"ranks", fmt::format("{},{}", ranks_of({"reference-float64", "whole"}), ranks_of({"run-float64", "whole"}))}});
+    asked.update({{"folder", "."},
+                  {"kept", true},
+                  {"ranks", fmt::format("{},{}", ranks_of({"reference-float64", "whole"}),
+                                        ranks_of({"run-float64", "whole"}))}});
     write_file_atomically((to_ / "check.json").string(), json({{"asked", asked}}).dump(2) + "\n");
   }
 
@@ -164,11 +179,13 @@ std::string issue_text(const std::string& out, const json& check) {
     const std::string folder = fmt::format("{}/runs/{}/", out, run);
     const json probe = read_json(folder + "rank-0.probe.json"), hello = read_json(folder + "rank-0.hello.json");
     if (probe.empty()) continue;
-    text += fmt::format("| probe, torch, Python | {}, {}, {} |\n| wrapper, ranks | {}, {} |\n", text_at(probe, "probe"), text_at(probe, "torch"),
-                        text_at(hello, "python"), text_at(probe, "wrapper"), probe.value("world_size", json()).dump());
+    text += fmt::format("| probe, torch, Python | {}, {}, {} |\n| wrapper, ranks | {}, {} |\n", text_at(probe, "probe"),
+                        text_at(probe, "torch"), text_at(hello, "python"), text_at(probe, "wrapper"),
+                        probe.value("world_size", json()).dump());
     const json facts = read_json(folder + "run.json").value("provenance", json::object());
     for (const auto& [key, value] : facts.items())
-      if (key == "isa" || key == "cores" || key.starts_with("env.")) text += fmt::format("| {} | {} |\n", key, text_at(facts, key.c_str()));
+      if (key == "isa" || key == "cores" || key.starts_with("env."))
+        text += fmt::format("| {} | {} |\n", key, text_at(facts, key.c_str()));
     break;
   }
   return without_names(text);
@@ -179,20 +196,26 @@ std::string issue_text(const std::string& out, const json& check) {
 int issue_command(const IssueOptions& options, const Console& console) {
   const json check = read_json(options.dir + "/check.json");
   if (text_at(check, "headline").empty() || !check.contains("asked"))
-    throw ConfigError(fmt::format("{}: holds no check that was judged; lockstep check -- COMMAND makes one", options.dir));
+    throw ConfigError(
+        fmt::format("{}: holds no check that was judged; lockstep check -- COMMAND makes one", options.dir));
   const std::string to = fs::path(options.to.empty() ? options.dir + "/issue" : options.to).lexically_normal().string();
-  if (fs::exists(to) && !fs::is_empty(to) && !read_json(to + "/check.json").value("asked", json::object()).contains("kept"))
+  if (fs::exists(to) && !fs::is_empty(to) &&
+      !read_json(to + "/check.json").value("asked", json::object()).contains("kept"))
     throw ConfigError(fmt::format("--to {}: there is something else", to));
   std::string text = issue_text(options.dir, check);
   const bool shows = SmallFolder(options.dir, to, check).make();
   uint64_t bytes = 0;
-  for (const fs::directory_entry& file : fs::recursive_directory_iterator(to)) bytes += file.is_regular_file() ? file.file_size() : 0;
-  text += shows ? fmt::format("\nThe same from the attached folder, without the trainer: `lockstep check --out {}` ({:.3g} MB).\n",
-                              fs::path(to).filename().string(), static_cast<double>(bytes) / 1e6)
-                : "\nThe recorded runs do not show it again: the folder has what there is.\n";
+  for (const fs::directory_entry& file : fs::recursive_directory_iterator(to))
+    bytes += file.is_regular_file() ? file.file_size() : 0;
+  text +=
+      shows ? fmt::format(
+                  "\nThe same from the attached folder, without the trainer: `lockstep check --out {}` ({:.3g} MB).\n",
+                  fs::path(to).filename().string(), static_cast<double>(bytes) / 1e6)
+            : "\nThe recorded runs do not show it again: the folder has what there is.\n";
   write_file_atomically(to + "/issue.md", text);
   console.out << clean_text(text);
-  console.err << clean_line(fmt::format("attach {}: it holds weights and gradients of the step that differs", to)) << "\n";
+  console.err << clean_line(fmt::format("attach {}: it holds weights and gradients of the step that differs", to))
+              << "\n";
   return kExitAsExpected;
 }
 

@@ -47,7 +47,8 @@ ToolRun tool_run_of(const ToolSource& source) {
         if (norms.back() > 0) add(fmt::format("norm of {}/rank {}", name, rank), step->step, norms.back());
       }
       const auto [least, most] = std::ranges::minmax_element(norms);
-      if (norms.size() > 1 && *least > 0) add(fmt::format("norm of {}/largest over smallest", name), step->step, *most / *least);
+      if (norms.size() > 1 && *least > 0)
+        add(fmt::format("norm of {}/largest over smallest", name), step->step, *most / *least);
     }
   }
   if (source.reference.empty()) return made;
@@ -93,7 +94,8 @@ void add_calls(const ToolSource& source, std::vector<ToolCall>& calls) {
       for (const Record& record : step->ranks[rank].records) {
         if (record.phase != Phase::collective) continue;
         const CollectiveRecord& call = record.collective;
-        calls.push_back({name, call_words(call.op, call.tag), call.group, static_cast<int>(rank), step->step, begin + calls[first].us, 1});
+        calls.push_back({name, call_words(call.op, call.tag), call.group, static_cast<int>(rank), step->step,
+                         begin + calls[first].us, 1});
         calls[first].us += 1;
       }
       calls[first].us += 1;
@@ -108,10 +110,13 @@ void write_wandb(const std::vector<ToolRun>& runs, const std::string& folder, co
   fs::create_directories(folder);
   const std::string log = folder + "/lockstep.json";
   write_file_atomically(log, tool_json(runs));
-  const std::string command = fmt::format("PYTHONPATH={}:\"$PYTHONPATH\" python3 -m lockstep_probe.wandb {} {} >&2", shell_quoted(find_probe()),
-                                          shell_quoted(log), shell_quoted(folder));
+  const std::string command = fmt::format("PYTHONPATH={}:\"$PYTHONPATH\" python3 -m lockstep_probe.wandb {} {} >&2",
+                                          shell_quoted(find_probe()), shell_quoted(log), shell_quoted(folder));
   if (std::system(command.c_str()) != 0)
-    console.err << clean_line("lockstep: --wandb: no runs were written (is wandb installed?); what they would hold is in " + log) << "\n";
+    console.err << clean_line(
+                       "lockstep: --wandb: no runs were written (is wandb installed?); what they would hold is in " +
+                       log)
+                << "\n";
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ TEST(ToolFiles, BeginWithTheVersionThatTensorBoardWrites) {
 
 TEST(ToolFiles, AreReadBackStepByStep) {
   const TempFolder folder;
-  const ToolRun run{"run", {{"loss", {{0, 1.5}, {300, 0.25}}}, {"norm/rank 1", {{7, 1e-20}}}}, {{"verdict", "**the same**"}}};
+  const ToolRun run{
+      "run", {{"loss", {{0, 1.5}, {300, 0.25}}}, {"norm/rank 1", {{7, 1e-20}}}}, {{"verdict", "**the same**"}}};
   write_text(folder / "events.out.tfevents.1", tensorboard_events(run, 1e9));
   const std::map<std::string, Series> read = metrics_in_log(folder / "events.out.tfevents.1");
   ASSERT_EQ(read.size(), 2U);
@@ -43,8 +44,9 @@ TEST(ToolFiles, AreReadBackStepByStep) {
 }
 
 TEST(ToolFiles, ShowEachRunAsAProcessAndEachRankAsAThread) {
-  const nlohmann::json events =
-      nlohmann::json::parse(chrome_trace({{"a", "step 0", "", 0, 0, 0, 3}, {"a", "all_reduce", "data", 1, 0, 1, 1}, {"b", "step 0", "", 0, 0, 0, 1}}))["traceEvents"];
+  const nlohmann::json events = nlohmann::json::parse(chrome_trace({{"a", "step 0", "", 0, 0, 0, 3},
+                                                                    {"a", "all_reduce", "data", 1, 0, 1, 1},
+                                                                    {"b", "step 0", "", 0, 0, 0, 1}}))["traceEvents"];
   ASSERT_EQ(events.size(), 5U);
   EXPECT_EQ(events[0]["args"]["name"], "a");
   EXPECT_EQ(events[2]["tid"], 1);

@@ -18,7 +18,8 @@
 namespace lockstep {
 namespace {
 
-/// What a recomputation with one thing otherwise proves where it agrees: its name up to the value, the cause, and words.
+/// What a recomputation with one thing otherwise proves where it agrees: its name up to the value, the cause, and
+/// words.
 struct Otherwise {
   std::string_view begins, code, words;
 };
@@ -123,12 +124,15 @@ class ActedJudge {
       result.facts.push_back({mark, fmt::format("rank {}", rank), apart(kRecomputed, own)});
     }
     if (record_.again.contains(kFloat64))
-      result.facts.push_back({agree(kActed, kFloat64, all) ? Mark::same : Mark::different, kFloat64, apart(kFloat64, all)});
+      result.facts.push_back(
+          {agree(kActed, kFloat64, all) ? Mark::same : Mark::different, kFloat64, apart(kFloat64, all)});
     if (wrong_.empty()) {
       const auto exactly = [](const ActedTransition& each) { return each.acted == each.recomputed; };
-      result.verdict = std::ranges::all_of(record_.all, exactly) ? VerdictKind::identical : VerdictKind::within_envelope;
-      result.sentence = fmt::format("As acted and as recomputed they agree: {} of {} and {}.", counted(std::ssize(all), "transition"),
-                                    counted(std::ssize(by_rank), "rank"), counted(result.compared_steps, "step"));
+      result.verdict =
+          std::ranges::all_of(record_.all, exactly) ? VerdictKind::identical : VerdictKind::within_envelope;
+      result.sentence =
+          fmt::format("As acted and as recomputed they agree: {} of {} and {}.", counted(std::ssize(all), "transition"),
+                      counted(std::ssize(by_rank), "rank"), counted(result.compared_steps, "step"));
       return result;
     }
     result.verdict = VerdictKind::divergent;
@@ -152,7 +156,8 @@ class ActedJudge {
     const double digits = digits_.at(a) + digits_.at(b);
     return std::ranges::all_of(places, [&](std::size_t i) {
       const double size = std::max(1.0, std::abs(columns_.at(a)[i]));
-      return std::abs(columns_.at(a)[i] - columns_.at(b)[i]) <= (native ? kFloat32 : record_.acted_rounds) * size + digits;
+      return std::abs(columns_.at(a)[i] - columns_.at(b)[i]) <=
+             (native ? kFloat32 : record_.acted_rounds) * size + digits;
     });
   }
 
@@ -164,8 +169,9 @@ class ActedJudge {
       if (!(gap(i) <= gap(at))) at = i;
     const ActedTransition& most = record_.all[at];
     if (gap(at) == 0) return "0 apart";
-    return fmt::format("{} apart at most, at step {}, rank {}{}, transition {}: {} and {}", short_number(gap(at)), most.step, most.rank,
-                       most.row.empty() ? "" : ", row " + most.row, most.t, short_number(most.acted), short_number(columns_.at(other)[at]));
+    return fmt::format("{} apart at most, at step {}, rank {}{}, transition {}: {} and {}", short_number(gap(at)),
+                       most.step, most.rank, most.row.empty() ? "" : ", row " + most.row, most.t,
+                       short_number(most.acted), short_number(columns_.at(other)[at]));
   }
 
   /// Of acted less recomputed, where they differ: its level, and whether it grows along a row.
@@ -174,11 +180,13 @@ class ActedJudge {
     constexpr double kSure = 4;  // standard errors
     const double length = std::ranges::max(t_) - std::ranges::min(t_);
     if (length > 0 && std::abs(line.slope) > kSure * line.slope_error && std::abs(line.slope) * length > kFloat32)
-      return fmt::format("Acted less recomputed grows by {} a transition, from {} at transition 0: a slope", short_number(line.slope),
-                         short_number(line.level));
+      return fmt::format("Acted less recomputed grows by {} a transition, from {} at transition 0: a slope",
+                         short_number(line.slope), short_number(line.level));
     if (std::abs(line.mean) > kSure * line.deviation / std::sqrt(static_cast<double>(t_.size())))
-      return fmt::format("Acted less recomputed is {} in the mean, flat, not growing: a bias per transition", short_number(line.mean));
-    return fmt::format("Acted less recomputed is 0 in the mean and scatters by {}: no bias", short_number(line.deviation));
+      return fmt::format("Acted less recomputed is {} in the mean, flat, not growing: a bias per transition",
+                         short_number(line.mean));
+    return fmt::format("Acted less recomputed is 0 in the mean and scatters by {}: no bias",
+                       short_number(line.deviation));
   }
 
   /// The recomputations of a cause of which one agrees with `side` wherever it is wrong; empty if somewhere none does.
@@ -197,10 +205,13 @@ class ActedJudge {
   }
 
   Cause name() const {
-    const auto right = [&](const char* side) { return record_.again.contains(kFloat64) && agree(side, kFloat64, wrong_); };
+    const auto right = [&](const char* side) {
+      return record_.again.contains(kFloat64) && agree(side, kFloat64, wrong_);
+    };
     const bool acted_right = right(kActed);
     const std::string side = acted_right ? kRecomputed : kActed;
-    const char* const who = acted_right ? "the rollout is right, and the trainer computes" : "the rollout acted by what the trainer computes";
+    const char* const who = acted_right ? "the rollout is right, and the trainer computes"
+                                        : "the rollout acted by what the trainer computes";
     constexpr const char *kStored = "old-log-pi-in-low-precision", *kComputed = "log-pi-in-low-precision";
     std::map<std::string, std::string> found;  // evidence by code
     for (const auto& [column, values] : record_.again) {
@@ -208,7 +219,8 @@ class ActedJudge {
       std::vector<std::string> words;
       for (const std::string& name : agreeing(side, code)) {
         const std::size_t value = std::min(name.find('_'), name.size() - 1) + 1;
-        words.push_back(replaced(std::string(otherwise_of(name).words), "{}", name.substr(value)) + " (recomputed_" + name + ")");
+        words.push_back(replaced(std::string(otherwise_of(name).words), "{}", name.substr(value)) + " (recomputed_" +
+                        name + ")");
       }
       if (!words.empty()) found[code] = fmt::format("{} {}: these agree", who, join_words(words, "or"));
     }
@@ -216,10 +228,12 @@ class ActedJudge {
       if (is_rounded(kActed, kRecomputed, bits))
         found[kStored] = fmt::format("the rollout's are the trainer's rounded to {}", type);
       else if (is_rounded(kRecomputed, kActed, bits))
-        found[record_.stored ? kStored : kComputed] = fmt::format("the trainer's are the rollout's rounded to {}", type);
+        found[record_.stored ? kStored : kComputed] =
+            fmt::format("the trainer's are the rollout's rounded to {}", type);
     }
     if (found.empty() && acted_right && record_.again.size() == 1 && rounds_as_bfloat16())
-      found[kComputed] = "in float64 they agree, and the trainer's own precision is off without bias, within the rounding of bfloat16";
+      found[kComputed] =
+          "in float64 they agree, and the trainer's own precision is off without bias, within the rounding of bfloat16";
     if (found.size() == 1 && find_cause_page(found.begin()->first) != nullptr)
       return causes::made(found.begin()->first, causes::kExact, found.begin()->second);
     std::vector<std::string> all;
@@ -237,7 +251,8 @@ class ActedJudge {
     std::set<double> values;
     for (const std::size_t i : wrong_) {
       const double value = columns_.at(narrow)[i], gap = std::abs(value - columns_.at(wide)[i]);
-      if (value != causes::rounded_to(value, bits) || gap > kMiddle * std::ldexp(std::abs(value), -bits - 1)) return false;
+      if (value != causes::rounded_to(value, bits) || gap > kMiddle * std::ldexp(std::abs(value), -bits - 1))
+        return false;
       values.insert(value);
     }
     return values.size() >= kNoAccident;
@@ -252,7 +267,9 @@ class ActedJudge {
     for (std::size_t i = 0; i < t_.size(); ++i) by_t[t_[i]].push_back(gaps_[i]);
     const double digits = digits_.at(kActed) + digits_.at(kRecomputed);
     const double allowed = 2 * (kFloat32 * std::max(1.0, largest_of(acted_)) + digits);
-    const auto alike = [&](const std::vector<double>& values) { return std::ranges::max(values) - std::ranges::min(values) <= allowed; };
+    const auto alike = [&](const std::vector<double>& values) {
+      return std::ranges::max(values) - std::ranges::min(values) <= allowed;
+    };
     const Line line = line_of(recomputed_, acted_);
     if (gaps_.size() < 3) return "too few transitions differ to show more";
     if (alike(gaps_)) return fmt::format("acted is recomputed plus {}, a constant offset", short_number(gaps_.front()));
@@ -305,12 +322,16 @@ ActedRecord read_acted(const std::string& path) {
       if (const auto given = number_in_json(value)) values[key] = *given;
     if (!values.contains(kActed) || !values.contains(kRecomputed)) {
       const bool read = problem.message.empty();
-      problems.push_back({path, number, 1, read ? "a line needs the numbers acted and recomputed" : problem.message, ""});
+      problems.push_back(
+          {path, number, 1, read ? "a line needs the numbers acted and recomputed" : problem.message, ""});
       continue;
     }
-    const auto whole = [&](const char* key) { return static_cast<int64_t>(std::llround(std::clamp(values[key], 0.0, 1e15))); };
-    record.all.push_back({whole(values.contains("step") ? "step" : "update"), whole("t"), static_cast<int>(whole("rank")),
-                          line.contains("row") ? line["row"].dump() : "", values[kActed], values[kRecomputed]});
+    const auto whole = [&](const char* key) {
+      return static_cast<int64_t>(std::llround(std::clamp(values[key], 0.0, 1e15)));
+    };
+    record.all.push_back({whole(values.contains("step") ? "step" : "update"), whole("t"),
+                          static_cast<int>(whole("rank")), line.contains("row") ? line["row"].dump() : "",
+                          values[kActed], values[kRecomputed]});
     for (const auto& [key, value] : values) {
       constexpr std::string_view kAgain = "recomputed_";
       if (!key.starts_with(kAgain)) continue;

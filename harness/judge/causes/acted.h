@@ -7,7 +7,8 @@
 
 #include "harness/answer/results/results.h"
 
-// Rollout against trainer: log-probabilities as a rollout acted by them, and as the trainer computes them again at the same weights.
+// Rollout against trainer: log-probabilities as a rollout acted by them, and as the trainer computes them again at the
+// same weights.
 
 namespace lockstep {
 
@@ -21,18 +22,19 @@ struct ActedTransition {
 
 struct ActedRecord {
   std::vector<ActedTransition> all;
-  /// Recomputations with one thing otherwise, by what that is: "float64", "back_1", "temperature_0.7"; a value for each transition,
-  /// NaN where it has none.
+  /// Recomputations with one thing otherwise, by what that is: "float64", "back_1", "temperature_0.7"; a value for each
+  /// transition, NaN where it has none.
   std::map<std::string, std::vector<double>> again;
-  bool stored = false;  ///< what is recomputed is what the loss has as the old one
+  bool stored = false;            ///< what is recomputed is what the loss has as the old one
   double acted_rounds = 0x1p-16;  ///< what rounding may change of an acted one, relative to it, or to 1
 };
 
-/// A line is an object: `acted`, `recomputed`; `step` (or `update`), `t`, `rank` and `row` where there are any; `recomputed_WHAT` a
-/// recomputation with that otherwise. Throws ConfigError.
+/// A line is an object: `acted`, `recomputed`; `step` (or `update`), `t`, `rank` and `row` where there are any;
+/// `recomputed_WHAT` a recomputation with that otherwise. Throws ConfigError.
 ActedRecord read_acted(const std::string& path);
 
-/// `identical` or `within_envelope` if they agree, `divergent` with its cause if not, `inconclusive` if nothing can be compared.
+/// `identical` or `within_envelope` if they agree, `divergent` with its cause if not, `inconclusive` if nothing can be
+/// compared.
 Mechanism judge_acted(const ActedRecord& record);
 
 /// Of a run whose trainer recorded them (TrainerRules::acted_column), at every step. Throws TraceError.

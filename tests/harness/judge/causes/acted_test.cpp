@@ -1,4 +1,5 @@
-// Log-probabilities as acted against recomputed ones: each cause with its fault planted, a right trainer silent, and no name where numbers prove none.
+// Log-probabilities as acted against recomputed ones: each cause with its fault planted, a right trainer silent, and no
+// name where numbers prove none.
 
 #include "harness/judge/causes/acted.h"
 
@@ -20,7 +21,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 double float32(double value) { return static_cast<float>(value); }
-double bfloat16(double value) { return std::bit_cast<float>((std::bit_cast<uint32_t>(static_cast<float>(value)) + 0x8000U) & 0xffff0000U); }
+double bfloat16(double value) {
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(static_cast<float>(value)) + 0x8000U) & 0xffff0000U);
+}
 /// Around 0, of no regularity.
 double wave(double x) { return std::sin(x * x + 3 * x); }
 
@@ -30,7 +33,8 @@ using Recomputed = std::function<double(const ActedTransition&)>;
 ActedRecord record_of(const Recomputed& recomputed, const std::map<std::string, Recomputed>& again = {}) {
   ActedRecord record;
   for (int64_t i = 0; i < 128; ++i) {
-    ActedTransition each{i / 32, i % 8, static_cast<int>(i / 8 % 2), std::to_string(i / 8), float32(-2 + 1.5 * wave(static_cast<double>(i)))};
+    ActedTransition each{i / 32, i % 8, static_cast<int>(i / 8 % 2), std::to_string(i / 8),
+                         float32(-2 + 1.5 * wave(static_cast<double>(i)))};
     each.recomputed = recomputed(each);
     for (const auto& [name, value] : again) record.again[name].push_back(value(each));
     record.all.push_back(each);
@@ -52,7 +56,8 @@ std::string evidence_of(const ActedRecord& record) {
 TEST(Acted, ARightTrainerIsSilent) {
   EXPECT_EQ(judge_acted(record_of(as_acted)).verdict, VerdictKind::identical);
   const auto rounded = [](const ActedTransition& each) { return float32(each.acted * (1 + 1e-6 * wave(each.acted))); };
-  EXPECT_EQ(judge_acted(record_of(rounded, {{"float64", as_acted}, {"back_1", other_weights}})).verdict, VerdictKind::within_envelope);
+  EXPECT_EQ(judge_acted(record_of(rounded, {{"float64", as_acted}, {"back_1", other_weights}})).verdict,
+            VerdictKind::within_envelope);
   const auto of_four_digits = [](const ActedTransition& each) { return std::round(each.acted * 1e4) / 1e4; };
   EXPECT_EQ(judge_acted(record_of(of_four_digits)).verdict, VerdictKind::within_envelope);
   EXPECT_EQ(judge_acted({}).verdict, VerdictKind::inconclusive);
@@ -60,11 +65,13 @@ TEST(Acted, ARightTrainerIsSilent) {
 
 TEST(Acted, TheRecomputationThatAgreesNamesTheCause) {
   const std::pair<const char*, const char*> expected[] = {
-      {"back_2", "stale-rollout-policy"}, {"schedule_15", "schedules-differ"},      {"sigma_1", "sigma-of-another-step"},
-      {"nosigma", "sigma-terms-missing"}, {"temperature_0.7", "rollout-temperature"}, {"bfloat16", "log-pi-in-low-precision"}};
+      {"back_2", "stale-rollout-policy"},         {"schedule_15", "schedules-differ"},
+      {"sigma_1", "sigma-of-another-step"},       {"nosigma", "sigma-terms-missing"},
+      {"temperature_0.7", "rollout-temperature"}, {"bfloat16", "log-pi-in-low-precision"}};
   for (const auto& [column, code] : expected) {
     EXPECT_EQ(code_of(record_of(other_weights, {{column, as_acted}})), code);
-    EXPECT_THAT(evidence_of(record_of(other_weights, {{column, as_acted}})), HasSubstr(std::string("recomputed_") + column));
+    EXPECT_THAT(evidence_of(record_of(other_weights, {{column, as_acted}})),
+                HasSubstr(std::string("recomputed_") + column));
     // The other way round it is the trainer's: what it has is what that column says, and the rollout is right.
     EXPECT_EQ(code_of(record_of(other_weights, {{"float64", as_acted}, {column, other_weights}})), code);
     const auto neither = [](const ActedTransition& each) { return each.acted + 0.05; };
@@ -80,7 +87,8 @@ TEST(Acted, APolicyMayBeStaleByAnotherAgeInEachStep) {
 }
 
 TEST(Acted, TwoThatFitNameNone) {
-  EXPECT_THAT(evidence_of(record_of(other_weights, {{"back_1", as_acted}, {"sigma_1", as_acted}})), testing::StartsWith("unexplained"));
+  EXPECT_THAT(evidence_of(record_of(other_weights, {{"back_1", as_acted}, {"sigma_1", as_acted}})),
+              testing::StartsWith("unexplained"));
 }
 
 TEST(Acted, RoundedNumbersAreSeenWithoutFurtherColumns) {
@@ -98,11 +106,14 @@ TEST(Acted, RoundedNumbersAreSeenWithoutFurtherColumns) {
 TEST(Acted, NumbersAloneShowALevelASlopeAFactorAndRanks) {
   const auto shown = [](const Recomputed& recomputed) { return evidence_of(record_of(recomputed)); };
   EXPECT_THAT(shown([](const ActedTransition& each) { return each.acted - 0.005; }),
-              AllOf(testing::StartsWith("unexplained"), HasSubstr("plus 0.005, a constant offset"), HasSubstr("flat, not growing: a bias per transition")));
+              AllOf(testing::StartsWith("unexplained"), HasSubstr("plus 0.005, a constant offset"),
+                    HasSubstr("flat, not growing: a bias per transition")));
   EXPECT_THAT(shown([](const ActedTransition& each) { return each.acted - 0.01 * static_cast<double>(each.t); }),
               AllOf(HasSubstr("depends on the transition alone"), HasSubstr("grows by 0.01 a transition")));
-  EXPECT_THAT(shown([](const ActedTransition& each) { return each.acted / 2; }), HasSubstr("acted is 2 times recomputed, a factor"));
-  const Mechanism one = judge_acted(record_of([](const ActedTransition& each) { return each.rank == 1 && each.step >= 2 ? other_weights(each) : each.acted; }));
+  EXPECT_THAT(shown([](const ActedTransition& each) { return each.acted / 2; }),
+              HasSubstr("acted is 2 times recomputed, a factor"));
+  const Mechanism one = judge_acted(record_of(
+      [](const ActedTransition& each) { return each.rank == 1 && each.step >= 2 ? other_weights(each) : each.acted; }));
   ASSERT_TRUE(one.first_divergence);
   EXPECT_EQ(one.first_divergence->rank, 1);
   EXPECT_EQ(one.first_divergence->step, 2);
@@ -113,8 +124,10 @@ TEST(Acted, NumbersAloneShowALevelASlopeAFactorAndRanks) {
 
 TEST(Acted, LinesAreReadWithWhatTheyHave) {
   const TempFolder folder;
-  write_text(folder / "a.jsonl", "{\"acted\": -1.5, \"recomputed\": -1.25}\n\n"
-                                 "{\"acted\": -2, \"recomputed\": -2, \"step\": 3, \"t\": 7, \"rank\": 1, \"row\": 9, \"recomputed_back_1\": -2, \"reward\": \"x\"}\n");
+  write_text(folder / "a.jsonl",
+             "{\"acted\": -1.5, \"recomputed\": -1.25}\n\n"
+             "{\"acted\": -2, \"recomputed\": -2, \"step\": 3, \"t\": 7, \"rank\": 1, \"row\": 9, "
+             "\"recomputed_back_1\": -2, \"reward\": \"x\"}\n");
   const ActedRecord record = read_acted(folder / "a.jsonl");
   ASSERT_EQ(record.all.size(), 2U);
   EXPECT_EQ(record.all[0].step, 0);
@@ -130,7 +143,8 @@ TEST(Acted, LinesAreReadWithWhatTheyHave) {
     read_acted(folder / "b.jsonl");
     ADD_FAILURE();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("b.jsonl:1:1: a line needs the numbers acted and recomputed"), HasSubstr("b.jsonl:2")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("b.jsonl:1:1: a line needs the numbers acted and recomputed"), HasSubstr("b.jsonl:2")));
   }
   EXPECT_THROW(read_acted(folder / "none"), ConfigError);
 }
