@@ -83,7 +83,9 @@ int default_ranks() {
 }
 
 int exit_code_of(const CheckDocument& document) {
-  return document.verdict == Mark::same ? kExitAsExpected : document.verdict == Mark::different ? kExitUnexpected : kExitUndecided;
+  return document.verdict == Mark::same        ? kExitAsExpected
+         : document.verdict == Mark::different ? kExitUnexpected
+                                               : kExitUndecided;
 }
 
 class TrainerCheck {
@@ -377,7 +379,8 @@ class TrainerCheck {
     failure_.reset();
     if (options_.kept) {
       const auto lacks = std::ranges::find_if(wanted, [&](const Wanted& each) { return !fs::exists(folder(each.id)); });
-      if (lacks != wanted.end()) failure_ = RankFailure{lacks->id, FailureKind::threw, -1, -1, "", "the run was not kept", {}};
+      if (lacks != wanted.end())
+        failure_ = RankFailure{lacks->id, FailureKind::threw, -1, -1, "", "the run was not kept", {}};
       return !failure_;
     }
     Plan plan;
@@ -758,11 +761,13 @@ class TrainerCheck {
     std::set<std::string> runs;
     std::error_code error;
     for (const auto& each : fs::directory_iterator(options_.out + "/runs", error))
-      if (fs::exists(each.path() / "rank-0.trace") && !each.path().string().ends_with("-operations")) runs.insert(each.path().filename().string());
+      if (fs::exists(each.path() / "rank-0.trace") && !each.path().string().ends_with("-operations"))
+        runs.insert(each.path().filename().string());
     std::vector<ToolSource> sources;
     for (const std::string& id : runs) {
       const std::string other = id.starts_with("run") ? "reference" + id.substr(3) : "";
-      sources.push_back({id, folder(id), runs.contains(other) ? folder(other) : "", other.empty() ? "" : check_markdown(document)});
+      sources.push_back(
+          {id, folder(id), runs.contains(other) ? folder(other) : "", other.empty() ? "" : check_markdown(document)});
     }
     write_tools(sources, options_.outputs.tools, console_);
     return exit_code_of(document);

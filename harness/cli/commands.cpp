@@ -293,12 +293,16 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   print_results(results, problems, prepared.out_dir, options.json, console);
   std::map<std::string, ToolSource> sources;  // by run
   for (const CellResult& cell : results.cells) {
-    const auto traced = [&](const std::string& run) { return !run.empty() && std::filesystem::exists(run_folder(prepared.out_dir, run) + "/rank-0.trace"); };
+    const auto traced = [&](const std::string& run) {
+      return !run.empty() && std::filesystem::exists(run_folder(prepared.out_dir, run) + "/rank-0.trace");
+    };
     const std::string folder = traced(cell.reference_run) ? run_folder(prepared.out_dir, cell.reference_run) : "";
     if (!folder.empty()) sources.try_emplace(cell.reference_run, ToolSource{cell.reference, folder});
     if (!traced(cell.run)) continue;
-    const std::string verdict = fmt::format("{}{}", name_of(cell.verdict), cell.mechanism ? "\n\n" + cell.mechanism->sentence : "");
-    sources.insert_or_assign(cell.run, ToolSource{cell.scenario, run_folder(prepared.out_dir, cell.run), cell.run == cell.reference_run ? "" : folder, verdict});
+    const std::string verdict =
+        fmt::format("{}{}", name_of(cell.verdict), cell.mechanism ? "\n\n" + cell.mechanism->sentence : "");
+    sources.insert_or_assign(cell.run, ToolSource{cell.scenario, run_folder(prepared.out_dir, cell.run),
+                                                  cell.run == cell.reference_run ? "" : folder, verdict});
   }
   std::vector<ToolSource> all;
   for (const auto& [run, source] : sources) all.push_back(source);

@@ -236,11 +236,14 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
   document.reference = options.run_a, document.run = options.run_b;
   print_document(document, comparison_json(mechanism, options.run_a, options.run_b, differences, configured),
                  check_text(document, console.out_colour, console.out_width), options.outputs, console);
-  const auto name = [](const std::string& run) { return std::filesystem::path(run).lexically_normal().filename().string(); };
+  const auto name = [](const std::string& run) {
+    return std::filesystem::path(run).lexically_normal().filename().string();
+  };
   const bool told_apart = name(options.run_a) != name(options.run_b);
-  write_tools({{told_apart ? name(options.run_a) : options.run_a, options.run_a},
-               {told_apart ? name(options.run_b) : options.run_b, options.run_b, options.run_a, check_markdown(document)}},
-              options.outputs.tools, console);
+  write_tools(
+      {{told_apart ? name(options.run_a) : options.run_a, options.run_a},
+       {told_apart ? name(options.run_b) : options.run_b, options.run_b, options.run_a, check_markdown(document)}},
+      options.outputs.tools, console);
   return comparison_exit_code(mechanism.verdict, expected);
 }
 

@@ -139,17 +139,22 @@ int doctor_of_nodes(const DoctorOptions& options, const Console& console) {
   }
 }
 
-bool has_rank_program() { return std::getenv("LOCKSTEP_RANK") != nullptr || ::access(rank_program_path().c_str(), X_OK) == 0; }
+bool has_rank_program() {
+  return std::getenv("LOCKSTEP_RANK") != nullptr || ::access(rank_program_path().c_str(), X_OK) == 0;
+}
 
-/// What a trainer of the user's own is checked with: the probe, and the torch and hash library of the Python next to this program.
+/// What a trainer of the user's own is checked with: the probe, and the torch and hash library of the Python next to
+/// this program.
 Check probe_check() {
   try {
     const std::string probe = find_probe(), own = std::filesystem::path(program_path()).parent_path() / "python";
     const std::string python = ::access(own.c_str(), X_OK) == 0 ? own : find_program("python3");
     if (python.empty()) return {Check::State::failed, "probe", probe + "; there is no python3 on PATH"};
-    const Reply said = answer_of({python, "-c", "import lockstep_probe as p, torch; from lockstep_probe import hashing; hashing.load(); "
-                                                "print(p.__version__, 'with torch', torch.__version__)"},
-                                 environment_with({{"PYTHONPATH", probe}}), 60'000, Errors::with_the_rest);
+    const Reply said =
+        answer_of({python, "-c",
+                   "import lockstep_probe as p, torch; from lockstep_probe import hashing; hashing.load(); "
+                   "print(p.__version__, 'with torch', torch.__version__)"},
+                  environment_with({{"PYTHONPATH", probe}}), 60'000, Errors::with_the_rest);
     const std::string last = said.text.substr(said.text.find_last_of('\n') + 1);
     return {said.status == 0 ? Check::State::ok : Check::State::failed, "probe", fmt::format("{} ({})", last, python)};
   } catch (const ConfigError& error) {
@@ -166,7 +171,9 @@ int doctor_command(const DoctorOptions& options, const Console& console) {
   for (Check& check : node_checks(see_node(out, rank_program_path(), true))) checks.push_back(std::move(check));
   const std::string problem = problem_of_surroundings();
   if (!has_rank_program()) checks.push_back(probe_check());
-  else checks.push_back(problem.empty() ? all_reduce_check(rank_program_path()) : Check{Check::State::failed, "surroundings", problem});
+  else
+    checks.push_back(problem.empty() ? all_reduce_check(rank_program_path())
+                                     : Check{Check::State::failed, "surroundings", problem});
   return print(checks, options, console);
 }
 
@@ -192,7 +199,8 @@ Check programs() {
   const std::string program = rank_program_path();
   if (!has_rank_program())
     return {State::note, "programs",
-            fmt::format("lockstep {} without lockstep-rank: check, issue, trace, compare, report, explain and pytest do without it; `run` of the built-in "
+            fmt::format("lockstep {} without lockstep-rank: check, issue, trace, compare, report, explain and pytest "
+                        "do without it; `run` of the built-in "
                         "trainers and doctor --nodes need it (ci/build makes it, and ci/package)",
                         LOCKSTEP_VERSION)};
   if (::access(program.c_str(), X_OK) != 0) {

@@ -78,9 +78,12 @@ void add_outputs(CLI::App* command, Outputs& outputs) {
 }
 
 void add_tools(CLI::App* command, ToolOutputs& tools) {
-  last_wins(command->add_flag("--tensorboard{lockstep-tensorboard}", tools.tensorboard, "curves by step and verdicts as TensorBoard events, in this folder or --tensorboard=FOLDER"));
-  last_wins(command->add_flag("--wandb{lockstep-wandb}", tools.wandb, "the same as offline runs of W&B, in this folder or --wandb=FOLDER"));
-  last_wins(command->add_flag("--chrome-trace{lockstep-trace.json}", tools.chrome_trace, "steps and collectives by rank for Perfetto or chrome://tracing, in this file or --chrome-trace=FILE"));
+  last_wins(command->add_flag("--tensorboard{lockstep-tensorboard}", tools.tensorboard,
+                              "curves by step and verdicts as TensorBoard events, in this folder or --tensorboard=FOLDER"));
+  last_wins(command->add_flag("--wandb{lockstep-wandb}", tools.wandb,
+                              "the same as offline runs of W&B, in this folder or --wandb=FOLDER"));
+  last_wins(command->add_flag("--chrome-trace{lockstep-trace.json}", tools.chrome_trace,
+                              "steps and collectives by rank for Perfetto or chrome://tracing, in this file or --chrome-trace=FILE"));
 }
 
 constexpr double kAnyMany = 1e9;

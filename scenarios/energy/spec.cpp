@@ -610,7 +610,8 @@ std::string objective(const RunConfig& config) {
   const EnergyConfig& own = energy(config);
   const auto word = [](Negatives negatives) { return words_of(negatives)[static_cast<std::size_t>(negatives)]; };
   const Negatives chosen = resolved_negatives(config);
-  return fmt::format("{} {}{}", own.loss, word(own.negatives), chosen == own.negatives ? "" : fmt::format(" ({})", word(chosen)));
+  return fmt::format("{} {}{}", own.loss, word(own.negatives),
+                     chosen == own.negatives ? "" : fmt::format(" ({})", word(chosen)));
 }
 
 bool learns_nothing(const RunConfig& config) { return !has_negatives(config); }

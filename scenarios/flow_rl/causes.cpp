@@ -120,9 +120,12 @@ Answer rollout_temperature(const CauseInputs& inputs) {
     }
   }
   if (!offset) return std::nullopt;
-  const double factor = std::exp(-*offset / static_cast<double>(flow_rl(*inputs.cell_config).policy.chunk * kActionNumbers));
-  return told(fmt::format("{}: the rollout's log-probabilities of the same noise are off by {} nats each: its deviations are {} times as large",
-                          ranks_text(wrong), short_number(*offset), short_number(factor)));
+  const double factor =
+      std::exp(-*offset / static_cast<double>(flow_rl(*inputs.cell_config).policy.chunk * kActionNumbers));
+  return told(
+      fmt::format("{}: the rollout's log-probabilities of the same noise are off by {} nats each: its deviations are "
+                  "{} times as large",
+                  ranks_text(wrong), short_number(*offset), short_number(factor)));
 }
 
 /// What is right up to the old log-probabilities.
@@ -296,33 +299,44 @@ constexpr Hypothesis kHypotheses[] = {
 
 constexpr CausePage kPages[] = {
     {"stale-rollout-policy", "energies", "Some ranks make rollouts with an older policy than the trained one.",
-     "the noise is the reference's, the actions differ, and the trained policy gives them other log-probabilities than the "
+     "the noise is the reference's, the actions differ, and the trained policy gives them other log-probabilities than "
+     "the "
      "rollout recorded",
      "rollouts = engine.generate(prompts)  # the engine has the previous step's weights",
      "engine.load_weights(model.state_dict())\nrollouts = engine.generate(prompts)",
      "Copy the weights to every rollout worker before a rollout, and compare their checksums.", ""},
     {"old-log-pi-in-low-precision", "energies", "Log-probabilities of the rollout were rounded to 16 bits.",
      "the rollout's log-probabilities are the reference's rounded to bfloat16", "old = engine.logprobs.bfloat16()",
-     "with torch.no_grad():\n    old = model.log_prob(rollouts)", "Compute them again with the trained model, in its precision.",
-     ""},
-    {"log-pi-in-low-precision", "energies", "The update computes log-probabilities in 16 bits, and the rollout does not.",
-     "recomputed in float64 they are the rollout's; recomputed in 16 bits they are the update's", "with torch.autocast(\"cuda\", torch.bfloat16):\n    logp = model.log_prob(rollouts)",
-     "logp = model.log_prob(rollouts, logits_dtype=torch.float32)", "Compute logits and log-probabilities in float32 on both sides, or correct by the ratio of both.", ""},
-    {"rollout-temperature", "energies", "The rollout samples at another temperature than the update computes log-probabilities at.",
-     "the rollout's log-probabilities follow from the update's by one factor on the deviations, or on the logits", "logp = log_softmax(logits)",
-     "logp = log_softmax(logits / temperature)", "Divide the logits by the sampler's temperature where log-probabilities are computed again.", ""},
+     "with torch.no_grad():\n    old = model.log_prob(rollouts)",
+     "Compute them again with the trained model, in its precision.", ""},
+    {"log-pi-in-low-precision", "energies",
+     "The update computes log-probabilities in 16 bits, and the rollout does not.",
+     "recomputed in float64 they are the rollout's; recomputed in 16 bits they are the update's",
+     "with torch.autocast(\"cuda\", torch.bfloat16):\n    logp = model.log_prob(rollouts)",
+     "logp = model.log_prob(rollouts, logits_dtype=torch.float32)",
+     "Compute logits and log-probabilities in float32 on both sides, or correct by the ratio of both.", ""},
+    {"rollout-temperature", "energies",
+     "The rollout samples at another temperature than the update computes log-probabilities at.",
+     "the rollout's log-probabilities follow from the update's by one factor on the deviations, or on the logits",
+     "logp = log_softmax(logits)", "logp = log_softmax(logits / temperature)",
+     "Divide the logits by the sampler's temperature where log-probabilities are computed again.", ""},
     {"sigma-terms-missing", "energies", "The update's log-probabilities lack the terms of the deviations.",
-     "the update's log-probabilities are the reference's plus log sigma of each number", "logp = -(x - mean) ** 2 / (2 * sigma ** 2)",
-     "logp = Normal(mean, sigma).log_prob(x)", "Use one function for the log-probability of rollout and update.", ""},
+     "the update's log-probabilities are the reference's plus log sigma of each number",
+     "logp = -(x - mean) ** 2 / (2 * sigma ** 2)", "logp = Normal(mean, sigma).log_prob(x)",
+     "Use one function for the log-probability of rollout and update.", ""},
     {"sigma-of-another-step", "energies", "A transition's log-probability uses another transition's deviation.",
-     "the recorded terms follow from the deviation of a later transition", "logp = Normal(mean[k], sigma[k + 1]).log_prob(x)",
-     "logp = Normal(mean[k], sigma[k]).log_prob(x)", "Store each transition's deviation with its noise.", ""},
-    {"chain-drawn-again", "energies", "The update computes log-probabilities of another action chain than the one that was executed.",
-     "the rollout's log-probabilities are right, and nearly all of the update's differ", "logp = policy.sample(obs).log_prob",
-     "logp = policy.log_prob(obs, kept_chain)", "Store the chain's noise and positions with the rollout.", ""},
+     "the recorded terms follow from the deviation of a later transition",
+     "logp = Normal(mean[k], sigma[k + 1]).log_prob(x)", "logp = Normal(mean[k], sigma[k]).log_prob(x)",
+     "Store each transition's deviation with its noise.", ""},
+    {"chain-drawn-again", "energies",
+     "The update computes log-probabilities of another action chain than the one that was executed.",
+     "the rollout's log-probabilities are right, and nearly all of the update's differ",
+     "logp = policy.sample(obs).log_prob", "logp = policy.log_prob(obs, kept_chain)",
+     "Store the chain's noise and positions with the rollout.", ""},
     {"kl-left-out", "loss", "Some ranks' losses lack the KL divergence from the reference policy.",
      "these ranks' row losses are the reference's without that term", "loss = -(ratio * advantage).mean()",
-     "loss = -(ratio * advantage).mean() + kl_weight * kl.mean()", "Give the terms of the loss the same weights on every rank.", ""},
+     "loss = -(ratio * advantage).mean() + kl_weight * kl.mean()",
+     "Give the terms of the loss the same weights on every rank.", ""},
     {"log-pi-detached", "gradient", "The loss has the right value, but no gradient.",
      "log-probabilities and advantages are the reference's, but all gradients are 0",
      "ratio = torch.exp(logp.detach() - logp.detach())", "ratio = torch.exp(logp - logp.detach())",
@@ -334,7 +348,8 @@ std::span<const Hypothesis> hypotheses() { return kHypotheses; }
 
 std::pair<std::string_view, int64_t> acted_column(int64_t column) {
   const Term term = term_of(column);
-  const int64_t t = term.chunk * FlowConfig::kTransitions + term.transition, again = static_cast<int64_t>(term.kind) - kFirstAgain;
+  const int64_t t = term.chunk * FlowConfig::kTransitions + term.transition,
+                again = static_cast<int64_t>(term.kind) - kFirstAgain;
   if (term.kind == TermKind::chosen) return {"acted", t};
   if (term.kind == TermKind::old_log_pi) return {"old", t};
   return {again >= 0 && again < std::ssize(kActedAgain) ? kActedAgain[again] : "", t};

@@ -40,7 +40,8 @@ const RunField kFields[] = {
     FLOW_RL(convention.floor_of_variance, kAny, "", "the floor is the least variance"),
     FLOW_RL(statistics, kAny, "", "whose rewards an advantage is made of: all ranks', or this rank's alone"),
     FLOW_RL(reward_source, kAny, "", "rank 0 computes reward and cost and broadcasts them; or each rank its rows'"),
-    FLOW_RL(rollouts, kAny, "", "a rank makes the rollouts of its rows; or those of the tasks partitioned to it by measured cost"),
+    FLOW_RL(rollouts, kAny, "",
+            "a rank makes the rollouts of its rows; or those of the tasks partitioned to it by measured cost"),
     FLOW_RL(rollouts_least, Range{1, 4096}, "shares", "of tasks that every rank gets at least, with rollouts tasks"),
     FLOW_RL(shaping, Range{0, 100}, "", "what coming nearer counts in a reward, where success counts 1"),
     FLOW_RL(cost_weight, Range{0, 100}, "", "what the second score, a cost, takes off a reward"),
@@ -50,7 +51,9 @@ const RunField kFields[] = {
     FLOW_RL(sync_statistics_every, Range{1, 1e6}, "updates", "between merges of the running statistics"),
     FLOW_RL(scale_returns, kAny, "", "rewards are divided by their running deviation"),
     FLOW_RL(eval_episodes, Range{1, 1e5}, "episodes", "of each task that an evaluation takes"),
-    FLOW_RL(acted, kAny, "", "records log-probabilities as acted and as recomputed, also with one thing otherwise: for question replay, which sets it"),
+    FLOW_RL(acted, kAny, "",
+            "records log-probabilities as acted and as recomputed, also with one thing otherwise: for question replay, "
+            "which sets it"),
 };
 #undef FLOW_RL
 

@@ -128,12 +128,13 @@ enum class TermKind : int64_t {
 };
 inline constexpr int64_t kTermKinds = 9;
 
-/// Kinds of columns that are there with `acted` alone, by their place: log pi as the update has it at the rollout's weights, and computed
-/// again in float64, as declared and with one thing otherwise.
+/// Kinds of columns that are there with `acted` alone, by their place: log pi as the update has it at the rollout's
+/// weights, and computed again in float64, as declared and with one thing otherwise.
 inline constexpr int64_t kFirstAgain = 20;
 inline constexpr int kMostBack = 3;  ///< updates
-inline constexpr std::string_view kActedAgain[] = {"recomputed", "float64", "back_1", "back_2", "back_3", "start", "schedule_3", "schedule_5",
-                                                   "schedule_8", "sigma_1", "sigma_2", "sigma_3", "nosigma", "temperature", "bfloat16", "float16"};
+inline constexpr std::string_view kActedAgain[] = {
+    "recomputed", "float64", "back_1",  "back_2",  "back_3",  "start",       "schedule_3", "schedule_5",
+    "schedule_8", "sigma_1", "sigma_2", "sigma_3", "nosigma", "temperature", "bfloat16",   "float16"};
 
 /// A column's name in a trace: kind, chunk and transition; 0 where a kind has none.
 struct Term {

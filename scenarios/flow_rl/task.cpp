@@ -178,7 +178,8 @@ class FlowRlTask : public Task {
     if (own_.acted) {
       std::vector<at::Tensor>& weights = history_[input.step];
       for (const at::Tensor& parameter : model_.parameters().tensors) weights.push_back(parameter.detach().clone());
-      std::erase_if(history_, [&](const auto& each) { return each.first < input.step - own_.sync_policy_every - kMostBack; });
+      std::erase_if(history_,
+                    [&](const auto& each) { return each.first < input.step - own_.sync_policy_every - kMostBack; });
     }
     const PlainPolicy policy = behaviour(input.step).plain();
     const FlowConfig flow = fault_ == nullptr ? own_.policy : fault_->acted_flow(input.step, own_.policy);
@@ -332,7 +333,8 @@ class FlowRlTask : public Task {
                                    advantages(rows, at::kDouble).unsqueeze(1)};
     if (own_.acted) {
       for (const at::Tensor& each : acted_again(rows, chains, terms)) blocks.push_back(wide(each));
-      for (int64_t i = 0; i < std::ssize(kActedAgain); ++i) name(static_cast<TermKind>(kFirstAgain + i), chunks, transitions);
+      for (int64_t i = 0; i < std::ssize(kActedAgain); ++i)
+        name(static_cast<TermKind>(kFirstAgain + i), chunks, transitions);
     }
     output.records.push_back({Phase::scores, "terms", at::cat(blocks, 1), "columns", columns});
     uint64_t draws = 0;
@@ -350,7 +352,9 @@ class FlowRlTask : public Task {
       return log_transitions(model_.with(weights, dtype).means(chains), chains, sigmas_);
     };
     const at::Tensor means_BTKC = model_.with(declared, at::kDouble).means(chains);
-    const auto with = [&](const std::vector<double>& sigmas, bool without = false) { return log_transitions(means_BTKC, chains, sigmas, without); };
+    const auto with = [&](const std::vector<double>& sigmas, bool without = false) {
+      return log_transitions(means_BTKC, chains, sigmas, without);
+    };
     std::vector<at::Tensor> all{now_.step == synchronised ? terms.log_pi_BTK.detach() : terms.old_BTK, with(sigmas_)};
     for (int back = 1; back <= kMostBack; ++back) {
       const auto kept = history_.find(synchronised - back);
@@ -373,7 +377,9 @@ class FlowRlTask : public Task {
       all.push_back(with(sigmas));
     }
     all.push_back(with(sigmas_, true));
-    const auto first = [&](const at::Tensor& values) { return values.to(at::kDouble).select(2, 0).masked_select(chains.valid_BT); };
+    const auto first = [&](const at::Tensor& values) {
+      return values.to(at::kDouble).select(2, 0).masked_select(chains.valid_BT);
+    };
     const double factor = temperature(first(chosen_of(rows)), first(all[0]), first(all[1]));
     std::vector<double> warm = sigmas_;
     for (double& sigma : warm) sigma *= factor;
@@ -393,7 +399,8 @@ class FlowRlTask : public Task {
     return at::tensor(at::ArrayRef<double>(chosen), at::kDouble).reshape({count, chunks, FlowConfig::kTransitions});
   }
 
-  /// The factor on the deviations by which the first transitions of two chunks follow from `right`: of the rollout, or else of the update.
+  /// The factor on the deviations by which the first transitions of two chunks follow from `right`: of the rollout, or
+  /// else of the update.
   static double temperature(const at::Tensor& chosen, const at::Tensor& updated, const at::Tensor& right) {
     if (right.numel() == 0) return 1;
     const at::Tensor side = (chosen - right).abs().max().item<double>() > 1e-9 ? chosen : updated;

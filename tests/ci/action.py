@@ -12,7 +12,7 @@ import textwrap
 import threading
 
 ACTION, WHEELS, TRAINER, FOLDER = map(pathlib.Path, sys.argv[1:])
-TESTS = '''
+TESTS = """
 import pytest, torch
 @pytest.mark.ranks(2)
 def test_alike(train):
@@ -24,7 +24,7 @@ def test_alike(train):
         optimizer.zero_grad()
         ((ddp(x) - y) ** 2).mean().mul(train.world_size).backward()
         optimizer.step()
-'''
+"""
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -46,7 +46,9 @@ class Hub(http.server.BaseHTTPRequestHandler):
             found = {"id": 8 + len(self.wrote), **said}
             self.comments.append(found)
             self.wrote.append(method)
-        elif method == "PATCH" and (own := [each for each in self.comments if path == f"/repos/you/trainer/issues/comments/{each['id']}"]):
+        elif method == "PATCH" and (
+            own := [each for each in self.comments if path == f"/repos/you/trainer/issues/comments/{each['id']}"]
+        ):
             own[0].update(said)
             found = own[0]
             self.wrote.append(method)
@@ -75,10 +77,19 @@ def run(name, url, **given):
     folder.mkdir()
     inputs = dict(re.findall(r'^  (\w+): \{.* default: "(.*)"\}$', text, re.M)) | given
     known = {f"inputs.{key}": value for key, value in inputs.items()}
-    known |= {"inputs.token": "t", "github.action_ref": "v1", "github.action_repository": "us/lockstep", "github.event.pull_request.number": "5"}
+    known |= {
+        "inputs.token": "t",
+        "github.action_ref": "v1",
+        "github.action_repository": "us/lockstep",
+        "github.event.pull_request.number": "5",
+    }
 
     def filled(value):
-        return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: next((known[each] for each in found[1].split(" || ") if known.get(each)), ""), value)
+        return re.sub(
+            r"\$\{\{ (.*?) \}\}",
+            lambda found: next((known[each] for each in found[1].split(" || ") if known.get(each)), ""),
+            value,
+        )
 
     def holds(condition):
         left, _, right = condition.partition(" == ")
@@ -86,7 +97,9 @@ def run(name, url, **given):
 
     for step in steps_of(text):
         condition = step.get("if", "")
-        if (not good and "always()" not in condition) or not all(map(holds, condition.split(" && ") if condition else [])):
+        if (not good and "always()" not in condition) or not all(
+            map(holds, condition.split(" && ") if condition else [])
+        ):
             continue
         if "uses" in step:
             lines = step["with"].split("path: |\n")[1].split("\n")
@@ -95,14 +108,23 @@ def run(name, url, **given):
         env = {key: filled(value).strip('"') for key, value in re.findall(r"^(\w+): (.*)$", step.get("env", ""), re.M)}
         env |= {"GITHUB_API_URL": url, "GITHUB_REPOSITORY": "you/trainer", "GITHUB_OUTPUT": str(folder / "outputs"),
                 "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}  # fmt: skip
-        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"] if step["shell"] == "bash" else ["python", "-c"]
-        done = subprocess.run([*shell, step["run"]], cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+        shell = (
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"] if step["shell"] == "bash" else ["python", "-c"]
+        )
+        done = subprocess.run(
+            [*shell, step["run"]], cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=False
+        )
         good = good and done.returncode == 0
         print(f"{name}: {step['name']}: {done.returncode}", done.stdout[-3000:], done.stderr[-3000:], sep="\n")
         if "id" in step:
             said = dict(line.split("=", 1) for line in (folder / "outputs").read_text().splitlines())
             known |= {f"steps.{step['id']}.outputs.{key}": value for key, value in said.items()}
-    return good, (folder / "summary.md").read_text(), (known["steps.check.outputs.verdict"], known["steps.check.outputs.cause"]), artifact
+    return (
+        good,
+        (folder / "summary.md").read_text(),
+        (known["steps.check.outputs.verdict"], known["steps.check.outputs.cause"]),
+        artifact,
+    )
 
 
 def main():
@@ -112,14 +134,31 @@ def main():
     (FOLDER / "test_alike.py").write_text(TESTS)
     command = f"python -m torch.distributed.run --nproc-per-node {{ranks}} {TRAINER} --batch {{batch}}"
     good, summary, outputs, artifact = run("right", url, command=command)
-    assert good and outputs == ("same", "") and "the same" in summary and Hub.wrote == ["POST"], (good, outputs, summary, Hub.wrote)
+    assert good and outputs == ("same", "") and "the same" in summary and Hub.wrote == ["POST"], (
+        good,
+        outputs,
+        summary,
+        Hub.wrote,
+    )
     assert any(path.endswith("check.html") for path in artifact), artifact
     good, summary, outputs, artifact = run("wrong", url, command=command + " --mean own", wheels=str(WHEELS))
-    assert not good and outputs == ("different", "mean-of-means") and "mean-of-means" in summary, (good, outputs, summary)
-    assert Hub.wrote == ["POST", "PATCH"] and len(Hub.comments) == 2 and "mean-of-means" in Hub.comments[1]["body"], Hub.comments
+    assert not good and outputs == ("different", "mean-of-means") and "mean-of-means" in summary, (
+        good,
+        outputs,
+        summary,
+    )
+    assert Hub.wrote == ["POST", "PATCH"] and len(Hub.comments) == 2 and "mean-of-means" in Hub.comments[1]["body"], (
+        Hub.comments
+    )
     assert any(path.endswith("issue") for path in artifact), artifact
-    good, summary, outputs, artifact = run("pytest", url, pytest=str(FOLDER / "test_alike.py"), wheels=str(WHEELS), comment="false")
-    assert not good and outputs == ("different", "loss-times-world") and "loss-times-world" in summary, (good, outputs, summary)
+    good, summary, outputs, artifact = run(
+        "pytest", url, pytest=str(FOLDER / "test_alike.py"), wheels=str(WHEELS), comment="false"
+    )
+    assert not good and outputs == ("different", "loss-times-world") and "loss-times-world" in summary, (
+        good,
+        outputs,
+        summary,
+    )
     assert len(Hub.wrote) == 2, "there is a comment that nobody asked for"
     print("action: ok")
 

@@ -543,7 +543,8 @@ def in_tools(bench):
     need(all(abs(max(two) / min(two) - ratio) < 1e-5 * ratio for two, ratio in zip(norms, run[first + "largest over smallest"])), f"{run}")
     differences = run["difference from the reference/gradients"]
     need(differences[0] < 1e-12 and differences[1] > 0.9, f"{differences}")
-    need(set(written) == set(shown) and all(abs(step["loss"] - loss) < 1e-6 for step, loss in zip(written["run-float64"], run["loss"], strict=True)), f"{set(written)}, {set(shown)}")
+    losses = zip(written["run-float64"], run["loss"], strict=True)
+    need(set(written) == set(shown) and all(abs(step["loss"] - loss) < 1e-6 for step, loss in losses), f"{written}, {shown}")
     events = [event for event in json.load(open(trace))["traceEvents"] if event["ph"] == "X"]
     need({event["tid"] for event in events} == {0, 1} and any("all_reduce" in event["name"] for event in events), f"{events[:5]}")
     return f"{len(events)} calls"

@@ -143,13 +143,15 @@ def test_sum(train):
 def test_rank(train, word):
     loop(train, at=lambda: fails(word))
 
-@pytest.mark.parametrize("word", ["nothing", "raises", "exits", "killed", "skips", "child", "leaves", "exits well", "SIGSEGV", "SIGTERM", "SIGABRT", "memory",
-                                  "shape", "worker", "backward", "asserts", "flood", "unpicklable", "interrupted", "recurs"])
+@pytest.mark.parametrize("word", ["nothing", "raises", "exits", "killed", "skips", "child", "leaves", "exits well",
+                                  "SIGSEGV", "SIGTERM", "SIGABRT", "memory", "shape", "worker", "backward", "asserts",
+                                  "flood", "unpicklable", "interrupted", "recurs"])
 @pytest.mark.ranks(2, compare=False, timeout=20)
 def test_ends(train, word):
     plain(train, word)
 
-@pytest.mark.parametrize("word", ["sleeps", "spins", "order", "barrier", "waits", "slow", "keeps the GIL", "blocks signals", "thread"])
+@pytest.mark.parametrize("word", ["sleeps", "spins", "order", "barrier", "waits", "slow", "keeps the GIL",
+                                  "blocks signals", "thread"])
 @pytest.mark.ranks(2, compare=False, timeout=6)
 def test_hangs(train, word):
     plain(train, word)

@@ -293,7 +293,8 @@ TEST_F(FlowRlRuns, RecomputeWhatTheyActedByOrSayWhyNot) {
     config.trace = TraceLevel::full;
     flow_rl(config).acted = true;
     const Mechanism found = judge_acted_run(run(hex16(keyed(std::hash<std::string>{}(settings))), config));
-    EXPECT_EQ(found.cause ? found.cause->code : "", code) << found.sentence << (found.cause ? found.cause->evidence : "");
+    EXPECT_EQ(found.cause ? found.cause->code : "", code)
+        << found.sentence << (found.cause ? found.cause->evidence : "");
     EXPECT_EQ(found.verdict == VerdictKind::divergent, *code != '\0');
     if (config.mutant.rank == 1) {
       EXPECT_EQ(found.first_divergence->step, 2);

@@ -140,7 +140,10 @@ Mechanism compare_results(const std::string& reference_dir, const std::string& c
 namespace lockstep::questions::replay {
 
 const QuestionJudge& judge() {
-  static const QuestionJudge kJudge{.verdict = &verdict_by_mechanism, .judge_run = &judge_acted_run, .omits_references = true, .sentences = &mechanism_sentences};
+  static const QuestionJudge kJudge{.verdict = &verdict_by_mechanism,
+                                    .judge_run = &judge_acted_run,
+                                    .omits_references = true,
+                                    .sentences = &mechanism_sentences};
   return kJudge;
 }
 

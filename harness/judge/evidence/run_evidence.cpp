@@ -335,7 +335,8 @@ static CurveBand band_of(const std::vector<const Series*>& series, const std::st
   return band;
 }
 
-std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds, const std::vector<std::string>& metrics) {
+std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
+                                   const std::vector<std::string>& metrics) {
   std::vector<CurveBand> bands;
   for (const std::string& metric : metrics) {
     std::vector<const Series*> series;

@@ -1,4 +1,6 @@
-"""python -m lockstep_probe.wandb LOG FOLDER: what lockstep found as offline runs of W&B, by its own library (`wandb sync` sends them)."""
+"""python -m lockstep_probe.wandb LOG FOLDER: what lockstep found as offline runs of W&B, by its own library.
+
+`wandb sync` sends them."""
 
 from __future__ import annotations
 

@@ -233,7 +233,8 @@ pid_t rank_2_of(const std::string& run) {
   const std::regex number("\nNSpid:.*\\b" + std::to_string(read_arrival(run, 2).process) + "\n");
   for (const auto& at : std::filesystem::directory_iterator("/proc")) {
     if (std::atoi(at.path().filename().c_str()) <= 0 || !std::regex_search(read_text(at.path() / "status"), number)) continue;
-    if (read_text(at.path() / "environ").find("LOCKSTEP_RANK_ID=2") != std::string::npos) return std::atoi(at.path().filename().c_str());
+    if (read_text(at.path() / "environ").find("LOCKSTEP_RANK_ID=2") == std::string::npos) continue;
+    return std::atoi(at.path().filename().c_str());
   }
   return 0;
 }

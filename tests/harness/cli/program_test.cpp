@@ -525,11 +525,14 @@ TEST_F(LockstepProgram, EndsWithSevenWhereNoRankCanBeStarted) {
 
 TEST_F(LockstepProgram, JudgesLogProbabilitiesOfAForeignTrainer) {
   std::string lines;
-  for (int i = 0; i < 9; ++i) lines += fmt::format("{{\"acted\": {0}.5, \"recomputed\": {0}.25, \"recomputed_back_1\": {0}.5, \"t\": {0}}}\n", -i - 1);
+  for (int i = 0; i < 9; ++i)
+    lines +=
+        fmt::format("{{\"acted\": {0}.5, \"recomputed\": {0}.25, \"recomputed_back_1\": {0}.5, \"t\": {0}}}\n", -i - 1);
   write_text(folder_ / "a.jsonl", lines);
   const ProgramEnd stale = run({"check", "--acted", "a.jsonl", "--md", "a.md", "--html", "a.html", "--json=a.json"});
   EXPECT_EQ(stale.code, 1) << stale.err;
-  EXPECT_THAT(stale.out, AllOf(HasSubstr("different from step 0: stale-rollout-policy"), HasSubstr("at the weights of update −1")));
+  EXPECT_THAT(stale.out, AllOf(HasSubstr("different from step 0: stale-rollout-policy"),
+                               HasSubstr("at the weights of update −1")));
   EXPECT_THAT(read_text(folder_ / "a.md"), HasSubstr("stale-rollout-policy"));
   EXPECT_THAT(read_text(folder_ / "a.html"), HasSubstr("stale-rollout-policy"));
   EXPECT_EQ(nlohmann::json::parse(read_text(folder_ / "a.json"))["verdict"], "different");

@@ -608,7 +608,9 @@ TEST(Questions, AreOfOneNameAndOneDefaultEach) {
 TEST(Questions, SayOfThemselvesWhatAgrees) {
   for (const QuestionPlan* question : question_plans()) {
     const std::string_view name = question->name;
-    EXPECT_EQ(question->cells != nullptr || judge_of(name).judge_run != nullptr, question->references == References::own) << name;
+    EXPECT_EQ(question->cells != nullptr || judge_of(name).judge_run != nullptr,
+              question->references == References::own)
+        << name;
     EXPECT_TRUE(!question->against_plain() || !question->trains) << name;
     EXPECT_EQ(question->compares_results, judge_of(name).compare_untraced != nullptr) << name;
   }

@@ -82,7 +82,8 @@ Operations mean_over(const Values& values, double count, double factor = 1, bool
 TEST(Parting, IsTheDivisionByARanksOwnCount) {
   const Operations all = mean_over(kAll, 4);
   EXPECT_EQ(code_of({all}, {mean_over({1}, 1), mean_over({2.5, 4, 7}, 3)}), "mean-of-means train.py:4");
-  EXPECT_EQ(code_of({mean_over(kAll, 4, 1, true)}, {mean_over({1}, 1), mean_over({2.5, 4, 7}, 3)}), "mean-of-means train.py:4");
+  EXPECT_EQ(code_of({mean_over(kAll, 4, 1, true)}, {mean_over({1}, 1), mean_over({2.5, 4, 7}, 3)}),
+            "mean-of-means train.py:4");
   EXPECT_EQ(code_of({all}, {mean_over(kFirst, 4, 2), mean_over(kLast, 4, 2)}), "") << "times the ranks over the whole count";
   EXPECT_EQ(code_of({all}, {mean_over(kFirst, 2), mean_over(kLast, 2)}), "") << "equal counts";
 }
@@ -204,7 +205,8 @@ Operations clamped(const Values& values, double most, const std::string& of = "a
 TEST(Parting, IsWhereANumberIsReadFromARanksOwnRows) {
   EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 2), clamped(kLast, 5)}), "local-statistics train.py:3");
   EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 3), clamped(kLast, 3)}), "");
-  EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 3, "amax", 1), clamped(kLast, 3, "amax", 2)}), " train.py:3") << "the reference's number";
+  EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 3, "amax", 1), clamped(kLast, 3, "amax", 2)}), " train.py:3")
+      << "the reference's number";
 }
 
 /// Rows times what is made of them by counting on.
