@@ -190,7 +190,11 @@ std::string command_text(const MatrixSelection& selection) {
 namespace fs = std::filesystem;
 
 std::span<const SuiteKind* const> suite_kinds() {
+#ifdef __x86_64__
   static const std::array kKinds{&program_suite(), &saver_suite(), &trainer_suite(), &faults_suite()};
+#else
+  static const std::array kKinds{&saver_suite(), &trainer_suite(), &faults_suite()};
+#endif
   return kKinds;
 }
 
