@@ -218,11 +218,15 @@ class TrainerCheck {
     }
     const nlohmann::json& asked = json["asked"];
     std::vector<std::string> accept = std::move(options_.accept);
+    const bool kept = options_.kept;
     each_asked(options_, [&](const char* key, auto& value) {
       value = json_as<std::remove_reference_t<decltype(value)>>(asked.value(key, nlohmann::json())).value_or(value);
     });
     if (!accept.empty()) options_.accept = std::move(accept);
+    options_.kept |= kept;
     node_count_ = json_as<int>(asked.value("nodes", nlohmann::json())).value_or(1);
+    if (node_count_ < 1 || options_.accumulate < 1 || options_.rows < 1)
+      throw ConfigError(options_.out + "/check.json: numbers of what no check has asked");
   }
 
   /// Hands each option that says what is checked to `each`, with its key.

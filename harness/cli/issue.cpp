@@ -27,7 +27,7 @@ using nlohmann::json;
 
 /// Of each absolute path its last part: "…/train.py".
 std::string without_folders(std::string_view text) {
-  constexpr std::string_view kBefore = " \t\n\"'=:(,[{", kEnds = " \t\n\"'`\\,;:()[]{}<>|&";
+  constexpr std::string_view kBefore = " \t\n\"'`=:;(,[{<>|&~", kEnds = " \t\n\"'`\\,;:()[]{}<>|&";
   std::string shown;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const std::size_t end = text[at] == '/' ? std::min(text.find_first_of(kEnds, at), text.size()) : at;
@@ -44,20 +44,31 @@ std::string without_folders(std::string_view text) {
   return shown;
 }
 
-/// Without folders; without the names of this user and this host; in a command, without what looks like a secret or a
-/// host.
+/// Without folders, and without the names of this user and this host.
 std::string without_names(const std::string& text) {
-  static const std::regex secret(R"(((?:token|key|secret|passwd|password)(?:=| +))[^\s'"]+)", std::regex::icase),
-      host(R"(((?:endpoint|addr|address|host|hosts|nodelist)(?:=| +)|://)[^\s'"/]+)", std::regex::icase),
-      word(R"([.*+?^${}()|[\]\\])");
-  std::string shown =
-      std::regex_replace(std::regex_replace(without_folders(text), secret, "$1<hidden>"), host, "$1<host>");
+  static const std::regex word(R"([.*+?^${}()|[\]\\])");
+  std::string shown = without_folders(text);
   const passwd* const user = ::getpwuid(::geteuid());
   for (const auto& [name, by] :
        {std::pair{std::string(user ? user->pw_name : ""), "<user>"}, {this_host().host, "<host>"}})
-    if (name.size() > 2)
+    if (name.size() > 2 && name != "root")
       shown = std::regex_replace(shown, std::regex("\\b" + std::regex_replace(name, word, "\\$&") + "\\b"), by);
   return shown;
+}
+
+/// Of a command, and of a variable's name and value: also without what looks like a secret or a host.
+std::string without_secrets(const std::string& text) {
+  static const std::regex secret(
+      R"(((?:token|key|secret|passw(?:or)?d|auth|bearer)(?:=| +))(?:'[^']*'|"[^"]*"|[^\s'"]+))", std::regex::icase),
+      host(R"(((?:endpoint|addr|address|hosts?|nodelist|comm_id)(?:=| +)|://)[^\s'"/]+)", std::regex::icase);
+  return without_names(std::regex_replace(std::regex_replace(text, secret, "$1<hidden>"), host, "$1<host>"));
+}
+
+/// Each text in it, without names.
+void hide_names(json& value) {
+  if (value.is_string()) value = without_names(value.get<std::string>());
+  else if (value.is_structured())
+    for (json& each : value) hide_names(each);
 }
 
 json read_json(const std::string& path) {
@@ -123,11 +134,15 @@ class SmallFolder {
       } else if (name.ends_with(".probe.json") || name.ends_with(".rows.json") || name.ends_with(".operations.json")) {
         json said = read_json(file.path().string());
         said.erase("owner");
-        write_file_atomically(path.string(), without_folders(said.dump()));
+        if (said.contains("unrecorded") && said["unrecorded"].is_array())
+          for (json& each : said["unrecorded"])
+            if (each.is_object()) each.erase("by");
+        hide_names(said);
+        write_file_atomically(path.string(), said.dump());
       }
     }
     json asked = check_["asked"];
-    for (const char* key : {"reference", "run", "resume_with"}) asked[key] = without_names(text_at(asked, key));
+    for (const char* key : {"reference", "run", "resume_with"}) asked[key] = without_secrets(text_at(asked, key));
     asked.update({{"folder", "."},
                   {"kept", true},
                   {"ranks", fmt::format("{},{}", ranks_of({"reference-float64", "whole"}),
@@ -146,6 +161,7 @@ class SmallFolder {
     std::ostringstream said;
     CheckOptions options;
     options.out = to_.string();
+    options.kept = true;
     try {
       const int status = check_command(options, {said, said});
       return (status == kExitAsExpected || status == kExitUnexpected || status == kExitUndecided) &&
@@ -169,7 +185,7 @@ class SmallFolder {
 };
 
 std::string issue_text(const std::string& out, const json& check) {
-  std::string text = fmt::format("### {}\n\n    {}\n\n", text_at(check, "headline"), text_at(check, "command"));
+  std::string text = fmt::format("### {}\n\n    {}\n\n", text_at(check, "headline"), without_secrets(text_at(check, "command")));
   for (const json& each : check.value("because", json::array())) text += json_as<std::string>(each).value_or("") + "\n";
   for (const json& fact : check.value("facts", json::array()))
     if (const std::string state = text_at(fact, "state"); state != "same" && state != "none")
@@ -185,7 +201,7 @@ std::string issue_text(const std::string& out, const json& check) {
     const json facts = read_json(folder + "run.json").value("provenance", json::object());
     for (const auto& [key, value] : facts.items())
       if (key == "isa" || key == "cores" || key.starts_with("env."))
-        text += fmt::format("| {} | {} |\n", key, text_at(facts, key.c_str()));
+        text += fmt::format("| {} |\n", replaced(without_secrets(key + "=" + text_at(facts, key.c_str())), "=", " | "));
     break;
   }
   return without_names(text);
@@ -199,9 +215,13 @@ int issue_command(const IssueOptions& options, const Console& console) {
     throw ConfigError(
         fmt::format("{}: holds no check that was judged; lockstep check -- COMMAND makes one", options.dir));
   const std::string to = fs::path(options.to.empty() ? options.dir + "/issue" : options.to).lexically_normal().string();
-  if (fs::exists(to) && !fs::is_empty(to) &&
-      !read_json(to + "/check.json").value("asked", json::object()).contains("kept"))
+  const json there = read_json(to + "/check.json").value("asked", json());
+  const bool is_issue = there.is_object() && json_as<bool>(there.value("kept", json())).value_or(false);
+  const std::string from = fs::weakly_canonical(options.dir).string() + "/", into = fs::weakly_canonical(to).string() + "/";
+  if ((fs::exists(to) && !fs::is_empty(to) && !is_issue) || from.starts_with(into) || into.starts_with(from + "runs/"))
     throw ConfigError(fmt::format("--to {}: there is something else", to));
+  if (!check["asked"].is_object() || !fs::is_directory(options.dir + "/runs"))
+    throw ConfigError(fmt::format("{}: its runs are gone; lockstep check -- COMMAND makes them", options.dir));
   std::string text = issue_text(options.dir, check);
   const bool shows = SmallFolder(options.dir, to, check).make();
   uint64_t bytes = 0;
@@ -209,7 +229,7 @@ int issue_command(const IssueOptions& options, const Console& console) {
     bytes += file.is_regular_file() ? file.file_size() : 0;
   text +=
       shows ? fmt::format(
-                  "\nThe same from the attached folder, without the trainer: `lockstep check --out {}` ({:.3g} MB).\n",
+                  "\nThe same from the attached folder, without the trainer: `lockstep check --kept --out {}` ({:.3g} MB).\n",
                   fs::path(to).filename().string(), static_cast<double>(bytes) / 1e6)
             : "\nThe recorded runs do not show it again: the folder has what there is.\n";
   write_file_atomically(to + "/issue.md", text);

@@ -318,6 +318,7 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   last_wins(command->add_option("--acted", options.acted, "instead of a command: log-probabilities as a rollout acted and as recomputed, a JSON object a line; - is standard input"))->type_name("FILE");
   repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
   last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
+  command->add_flag("--kept", options.kept, "start nothing: judge the runs that --out holds (of lockstep issue)");
   last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(between(1, 86'400, false));
   command
       ->add_option("--nodes", options.nodes,

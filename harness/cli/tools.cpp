@@ -110,7 +110,7 @@ void write_wandb(const std::vector<ToolRun>& runs, const std::string& folder, co
   fs::create_directories(folder);
   const std::string log = folder + "/lockstep.json";
   write_file_atomically(log, tool_json(runs));
-  const std::string command = fmt::format("PYTHONPATH={}:\"$PYTHONPATH\" python3 -m lockstep_probe.wandb {} {} >&2",
+  const std::string command = fmt::format("PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\" python3 -m lockstep_probe.wandb {} {} >&2",
                                           shell_quoted(find_probe()), shell_quoted(log), shell_quoted(folder));
   if (std::system(command.c_str()) != 0)
     console.err << clean_line(
@@ -119,10 +119,7 @@ void write_wandb(const std::vector<ToolRun>& runs, const std::string& folder, co
                 << "\n";
 }
 
-}  // namespace
-
-void write_tools(const std::vector<ToolSource>& sources, const ToolOutputs& asked, const Console& console) {
-  if (asked.tensorboard.empty() && asked.wandb.empty() && asked.chrome_trace.empty()) return;
+void write_asked(const std::vector<ToolSource>& sources, const ToolOutputs& asked, const Console& console) {
   std::vector<ToolRun> runs;
   std::vector<ToolCall> calls;
   for (const ToolSource& source : sources) {
@@ -138,6 +135,18 @@ void write_tools(const std::vector<ToolSource>& sources, const ToolOutputs& aske
   }
   if (!asked.wandb.empty()) write_wandb(runs, asked.wandb, console);
   if (!asked.chrome_trace.empty()) write_file_atomically(asked.chrome_trace, chrome_trace(calls));
+}
+
+}  // namespace
+
+void write_tools(const std::vector<ToolSource>& sources, const ToolOutputs& asked, const Console& console) {
+  if (asked.tensorboard.empty() && asked.wandb.empty() && asked.chrome_trace.empty()) return;
+  try {
+    write_asked(sources, asked, console);
+  } catch (const std::runtime_error& error) {
+    // What was found stays so.
+    console.err << clean_line(fmt::format("lockstep: no files of other tools: {}", error.what())) << "\n";
+  }
 }
 
 }  // namespace lockstep

@@ -104,7 +104,7 @@ Answer stale_rollout_policy(const CauseInputs& inputs) {
                   ranks_text(wrong), short_number(gap)));
 }
 
-/// The noise and its order are the reference's, and every deviation that it was drawn with is one factor larger.
+/// The noise and its order are the reference's, the actions are not, and every deviation that it was drawn with is one factor larger.
 Answer rollout_temperature(const CauseInputs& inputs) {
   const auto terms = terms_in(inputs);
   if (!terms || !inputs.cell_config) return std::nullopt;
@@ -114,6 +114,7 @@ Answer rollout_temperature(const CauseInputs& inputs) {
     for (const Pair& pair : Terms::of(row, TermKind::chosen)) {
       if (pair.expected == 0 || pair.actual == 0) continue;  // a chunk that only one of both began
       if (!terms->differ(pair.expected, pair.actual) && !wrong.contains(row.rank)) continue;
+      if (terms->right(row, TermKind::action)) return std::nullopt;
       if (!offset) offset = pair.actual - pair.expected;
       if (terms->differ(pair.actual - pair.expected, *offset)) return std::nullopt;
       wrong.insert(row.rank);

@@ -30,7 +30,7 @@ def test_alike(train):
 class Hub(http.server.BaseHTTPRequestHandler):
     """Comments of one pull request, of another writer at first, and a release."""
 
-    comments, wrote = [{"id": 7, "body": "Thank you!"}], []
+    comments, wrote = [{"id": 7, "body": "<!-- lockstep --> is what it writes first", "user": {"type": "User"}}], []
 
     def answer(self):
         method, path = self.command, self.path.split("?")[0]
@@ -43,7 +43,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         elif (method, path) == ("GET", "/repos/you/trainer/issues/5/comments"):
             found = self.comments if page[1] == "1" else []
         elif (method, path) == ("POST", "/repos/you/trainer/issues/5/comments"):
-            found = {"id": 8 + len(self.wrote), **said}
+            found = {"id": 8 + len(self.wrote), "user": {"type": "Bot"}, **said}
             self.comments.append(found)
             self.wrote.append(method)
         elif method == "PATCH" and (

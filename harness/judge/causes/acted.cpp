@@ -20,10 +20,10 @@ namespace {
 
 /// What a recomputation with one thing otherwise proves where it agrees: its name up to the value, the cause, and
 /// words.
-struct Otherwise {
+struct OtherColumn {
   std::string_view begins, code, words;
 };
-constexpr Otherwise kOtherwise[] = {
+constexpr OtherColumn kOtherwise[] = {
     {"back", "stale-rollout-policy", "at the weights of update −{}"},
     {"start", "stale-rollout-policy", "at the weights that training began with"},
     {"schedule", "schedules-differ", "with a schedule of {} points"},
@@ -37,17 +37,20 @@ constexpr const char *kActed = "acted", *kRecomputed = "recomputed", *kFloat64 =
 constexpr double kFloat32 = 0x1p-16;  ///< some 256 roundings of float32, as a sum over a vocabulary or a chain has
 
 /// Of a column's name; where it is none of these, its code is the name.
-Otherwise otherwise_of(const std::string& name) {
+OtherColumn otherwise_of(const std::string& name) {
   const std::string_view begins = std::string_view(name).substr(0, name.find('_'));
-  const auto* const found = std::ranges::find(kOtherwise, begins, &Otherwise::begins);
-  return found == std::end(kOtherwise) ? Otherwise{name, name, "as that column says"} : *found;
+  const auto* const found = std::ranges::find(kOtherwise, begins, &OtherColumn::begins);
+  return found == std::end(kOtherwise) ? OtherColumn{name, name, "as that column says"} : *found;
 }
 
-/// Half of the last digit of numbers that were written with few.
+/// Half of the last digit of numbers that were written with few; whole numbers, zeros among them, are not.
 double half_a_digit(const std::vector<double>& values) {
-  for (double unit = 10; unit < 1e7; unit *= 10) {
-    const auto fits = [unit](double value) { return std::abs(value * unit - std::round(value * unit)) < 1e-6; };
-    if (std::ranges::all_of(values, fits)) return 0.5 / unit;
+  for (double unit = 1; unit < 1e7; unit *= 10) {
+    const auto fits = [unit](double value) {
+      const double units = std::abs(value * unit);
+      return std::abs(units - std::round(units)) <= 1e-6 * std::min(1.0, units);
+    };
+    if (std::ranges::all_of(values, fits)) return unit == 1 ? 0 : 0.5 / unit;
   }
   return 0;
 }
@@ -83,13 +86,17 @@ using Places = std::vector<std::size_t>;
 class ActedJudge {
  public:
   explicit ActedJudge(const ActedRecord& record) : record_(record), columns_(record.again) {
+    for (const char* own : {kActed, kRecomputed}) columns_[own].clear();
     for (const ActedTransition& each : record.all) {
       columns_[kActed].push_back(each.acted);
       columns_[kRecomputed].push_back(each.recomputed);
       groups_[{each.step, each.rank}].push_back(columns_[kActed].size() - 1);
       steps_.insert(each.step);
     }
-    for (const auto& [name, values] : columns_) digits_[name] = half_a_digit(values);
+    for (auto& [name, values] : columns_) {
+      digits_[name] = half_a_digit(values);
+      values.resize(record.all.size(), kNaN);
+    }
     for (const auto& [at, places] : groups_) {
       if (agree(kActed, kRecomputed, places)) continue;
       wrong_groups_.push_back(places);
@@ -166,7 +173,7 @@ class ActedJudge {
     std::size_t at = places.front();
     const auto gap = [&](std::size_t i) { return std::abs(columns_.at(kActed)[i] - columns_.at(other)[i]); };
     for (const std::size_t i : places)
-      if (!(gap(i) <= gap(at))) at = i;
+      if (gap(i) > gap(at) || (std::isnan(gap(i)) && !std::isnan(gap(at)))) at = i;
     const ActedTransition& most = record_.all[at];
     if (gap(at) == 0) return "0 apart";
     return fmt::format("{} apart at most, at step {}, rank {}{}, transition {}: {} and {}", short_number(gap(at)),
@@ -174,8 +181,13 @@ class ActedJudge {
                        short_number(most.acted), short_number(columns_.at(other)[at]));
   }
 
+  bool all_finite() const {
+    return std::ranges::all_of(gaps_, [](double gap) { return std::isfinite(gap); });
+  }
+
   /// Of acted less recomputed, where they differ: its level, and whether it grows along a row.
   std::string shape() const {
+    if (!all_finite()) return "Not all of them are finite";
     const Line line = line_of(t_, gaps_);
     constexpr double kSure = 4;  // standard errors
     const double length = std::ranges::max(t_) - std::ranges::min(t_);
@@ -205,6 +217,7 @@ class ActedJudge {
   }
 
   Cause name() const {
+    if (!all_finite()) return causes::made("unexplained", 0, "log-probabilities that are not finite");
     const auto right = [&](const char* side) {
       return record_.again.contains(kFloat64) && agree(side, kFloat64, wrong_);
     };
@@ -232,8 +245,9 @@ class ActedJudge {
             fmt::format("the trainer's are the rollout's rounded to {}", type);
     }
     if (found.empty() && acted_right && record_.again.size() == 1 && rounds_as_bfloat16())
-      found[kComputed] =
-          "in float64 they agree, and the trainer's own precision is off without bias, within the rounding of bfloat16";
+      return causes::made(kComputed, causes::kFits,
+                          "in float64 they agree, and the trainer's own precision is off without bias, within the "
+                          "rounding of bfloat16");
     if (found.size() == 1 && find_cause_page(found.begin()->first) != nullptr)
       return causes::made(found.begin()->first, causes::kExact, found.begin()->second);
     std::vector<std::string> all;
@@ -258,7 +272,8 @@ class ActedJudge {
     return values.size() >= kNoAccident;
   }
   bool rounds_as_bfloat16() const {
-    return largest_of(gaps_) <= std::max(1.0, largest_of(acted_)) * 0x1p-8 && shape().ends_with("no bias");
+    constexpr std::size_t kNoAccident = 8;
+    return gaps_.size() >= kNoAccident && largest_of(gaps_) <= std::max(1.0, largest_of(acted_)) * 0x1p-8 && shape().ends_with("no bias");
   }
 
   /// What the two columns show by themselves: an offset, a factor.
@@ -309,7 +324,8 @@ ActedRecord read_acted(const std::string& path) {
   const FileText file = read_file_or_pipe(path, kMostFileBytes);
   if (!file) problems.push_back({path, 0, 0, file.problem, ""});
   int number = 0;
-  for (std::size_t begin = 0, end = 0; begin < file.text.size(); begin = end + 1) {
+  constexpr std::size_t kMostProblems = 20;
+  for (std::size_t begin = 0, end = 0; begin < file.text.size() && problems.size() < kMostProblems; begin = end + 1) {
     end = std::min(file.text.find('\n', begin), file.text.size());
     const std::string_view words = std::string_view(file.text).substr(begin, end - begin);
     ++number;
@@ -327,20 +343,22 @@ ActedRecord read_acted(const std::string& path) {
       continue;
     }
     const auto whole = [&](const char* key) {
-      return static_cast<int64_t>(std::llround(std::clamp(values[key], 0.0, 1e15)));
+      const double given = values.contains(key) ? values[key] : line.contains(key) ? kNaN : 0;
+      const bool is_whole = given >= 0 && given <= 1e9 && given == std::floor(given);
+      if (!is_whole) problems.push_back({path, number, 1, std::string(key) + " must be a whole number from 0 on", ""});
+      return is_whole ? static_cast<int64_t>(given) : 0;
     };
-    record.all.push_back({whole(values.contains("step") ? "step" : "update"), whole("t"),
+    record.all.push_back({whole(line.contains("step") ? "step" : "update"), whole("t"),
                           static_cast<int>(whole("rank")), line.contains("row") ? line["row"].dump() : "",
                           values[kActed], values[kRecomputed]});
     for (const auto& [key, value] : values) {
       constexpr std::string_view kAgain = "recomputed_";
-      if (!key.starts_with(kAgain)) continue;
+      if (!key.starts_with(kAgain) || key == "recomputed_acted" || key == "recomputed_recomputed") continue;
       std::vector<double>& column = record.again[key.substr(kAgain.size())];
       column.resize(record.all.size() - 1, kNaN);
       column.push_back(value);
     }
   }
-  for (auto& [name, column] : record.again) column.resize(record.all.size(), kNaN);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   return record;
 }
@@ -371,8 +389,11 @@ Mechanism judge_acted_run(const std::string& run_dir) {
           record.stored = !trained;
           const double recomputed = values[trained ? kRecomputed : "old"];
           record.all.push_back({step->step, t, row.rank, std::to_string(row.row_id), values[kActed], recomputed});
-          for (const auto& [name, value] : values)
-            if (name != kActed && name != kRecomputed && name != "old") record.again[name].push_back(value);
+          for (const auto& [name, value] : values) {
+            if (name == kActed || name == kRecomputed || name == "old") continue;
+            record.again[name].resize(record.all.size() - 1, kNaN);
+            record.again[name].push_back(value);
+          }
         }
       }
     }

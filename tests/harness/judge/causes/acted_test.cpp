@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "harness/base/files.h"
+#include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "tests/support/temp_folder.h"
 
@@ -120,6 +121,27 @@ TEST(Acted, NumbersAloneShowALevelASlopeAFactorAndRanks) {
   EXPECT_EQ(one.facts[0].mark, Mark::same);
   EXPECT_EQ(one.facts[1].mark, Mark::different);
   EXPECT_THAT(one.decide, HasSubstr("recomputed_float64, recomputed_back_1"));
+}
+
+TEST(Acted, ColumnsOfZerosAndWhatIsNotFiniteProveNothing) {
+  const auto zero = [](const ActedTransition&) { return 0.0; };
+  const auto small = [](const ActedTransition& each) { return 0.04 * wave(static_cast<double>(each.t)); };
+  EXPECT_EQ(judge_acted(record_of(zero)).verdict, VerdictKind::divergent);
+  EXPECT_EQ(code_of(record_of(small, {{"back_1", zero}})), "unexplained");
+  const auto once = [](const ActedTransition& each) { return each.t == 3 ? kNaN : each.acted; };
+  const Mechanism found = judge_acted(record_of(once, {{"float64", as_acted}}));
+  EXPECT_EQ(found.cause->code, "unexplained");
+  EXPECT_THAT(found.first_divergence->sentence, HasSubstr("transition 3: "));
+}
+
+TEST(Acted, LinesWithPlacesThatAreNoneAreRefused) {
+  const TempFolder folder;
+  for (const char* place : {R"("rank": "1")", R"("step": -1)", R"("t": 1.5)", R"("rank": 1e15)", R"("step": "nan")"}) {
+    write_text(folder / "a.jsonl", std::string(R"({"acted": -1, "recomputed": -1, )") + place + "}\n");
+    EXPECT_THROW(read_acted(folder / "a.jsonl"), ConfigError) << place;
+  }
+  write_text(folder / "a.jsonl", R"({"acted": -1, "recomputed": -2, "recomputed_acted": -2, "recomputed_recomputed": -1})");
+  EXPECT_TRUE(read_acted(folder / "a.jsonl").again.empty());
 }
 
 TEST(Acted, LinesAreReadWithWhatTheyHave) {
