@@ -210,12 +210,9 @@ class TrainerCheck {
     if (!options_.command.empty() || !options_.reference.empty() || !options_.run.empty()) return;
     const FileText file = read_file(options_.out + "/check.json");
     const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
-    if (!json.is_object() || !json.contains("asked")) {
-      throw ConfigError(
-          fmt::format("no command: lockstep check -- torchrun --nproc-per-node {{ranks}} train.py --batch {{batch}} "
-                      "({} holds no earlier check)",
-                      options_.out));
-    }
+    if (!json.is_object() || !json.contains("asked"))
+      throw ConfigError("no command: lockstep check -- torchrun --nproc-per-node {ranks} train.py --batch {batch} (" +
+                        options_.out + " holds no earlier check)");
     const nlohmann::json& asked = json["asked"];
     std::vector<std::string> accept = std::move(options_.accept);
     const bool kept = options_.kept;
