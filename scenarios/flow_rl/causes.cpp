@@ -104,7 +104,8 @@ Answer stale_rollout_policy(const CauseInputs& inputs) {
                   ranks_text(wrong), short_number(gap)));
 }
 
-/// The noise and its order are the reference's, the actions are not, and every deviation that it was drawn with is one factor larger.
+/// The noise and its order are the reference's, the actions are not, and every deviation that it was drawn with is one
+/// factor larger.
 Answer rollout_temperature(const CauseInputs& inputs) {
   const auto terms = terms_in(inputs);
   if (!terms || !inputs.cell_config) return std::nullopt;

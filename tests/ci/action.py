@@ -1,5 +1,6 @@
-"""action.py ACTION WHEELS TRAINER FOLDER: does what a runner does with action.yml, its `run` steps in order, and is the server that has the release
-and the comments. A right trainer succeeds, a wrong one fails with its cause in the summary and in the one comment, as does a test of pytest's."""
+"""action.py ACTION WHEELS TRAINER FOLDER: does what a runner does with action.yml, its `run` steps in order, and is the
+server that has the release and the comments. A right trainer succeeds, a wrong one fails with its cause in the summary
+and in the one comment, as does a test of pytest's."""
 
 import http.server
 import json
