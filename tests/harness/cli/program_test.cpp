@@ -527,7 +527,7 @@ TEST_F(LockstepProgram, JudgesLogProbabilitiesOfAForeignTrainer) {
   std::string lines;
   for (int i = 0; i < 9; ++i)
     lines +=
-        fmt::format("{{\"acted\": {0}.5, \"recomputed\": {0}.25, \"recomputed_back_1\": {0}.5, \"t\": {0}}}\n", -i - 1);
+        fmt::format("{{\"acted\": -{0}.5, \"recomputed\": -{0}.25, \"recomputed_back_1\": -{0}.5, \"t\": {0}}}\n", i);
   write_text(folder_ / "a.jsonl", lines);
   const ProgramEnd stale = run({"check", "--acted", "a.jsonl", "--md", "a.md", "--html", "a.html", "--json=a.json"});
   EXPECT_EQ(stale.code, 1) << stale.err;
