@@ -1,6 +1,7 @@
 #include "reports/tools.h"
 
 #include <bit>
+#include <boost/crc.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -51,12 +52,9 @@ std::string event(double seconds, int64_t step, const std::string& value) {
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
-  uint32_t crc = ~0U;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78U : 0);
-  }
-  return ~crc;
+  boost::crc_optimal<32, 0x1edc6f41, 0xffffffff, 0xffffffff, true, true> crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return crc.checksum();
 }
 
 std::string tensorboard_events(const ToolRun& run, double seconds) {

@@ -756,7 +756,8 @@ class TrainerCheck {
     const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     write_file_atomically(options_.out + "/check.json", text);
     write_file_atomically(options_.out + "/check.html", check_page(document));
-    write_file_atomically(options_.out + "/check.md", check_markdown(document));
+    const std::string markdown = check_markdown(document);
+    write_file_atomically(options_.out + "/check.md", markdown);
     print_document(document, text, check_text(document, console_.out_colour, console_.out_width), options_.outputs,
                    console_);
     std::set<std::string> runs;
@@ -767,8 +768,7 @@ class TrainerCheck {
     std::vector<ToolSource> sources;
     for (const std::string& id : runs) {
       const std::string other = id.starts_with("run") ? "reference" + id.substr(3) : "";
-      sources.push_back(
-          {id, folder(id), runs.contains(other) ? folder(other) : "", other.empty() ? "" : check_markdown(document)});
+      sources.push_back({id, folder(id), runs.contains(other) ? folder(other) : "", other.empty() ? "" : markdown});
     }
     write_tools(sources, options_.outputs.tools, console_);
     return exit_code_of(document);

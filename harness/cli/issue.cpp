@@ -64,7 +64,7 @@ std::string without_secrets(const std::string& text) {
   return without_names(std::regex_replace(std::regex_replace(text, secret, "$1<hidden>"), host, "$1<host>"));
 }
 
-/// Each text in it, without names.
+/// Each text in it without names.
 void hide_names(json& value) {
   if (value.is_string()) value = without_names(value.get<std::string>());
   else if (value.is_structured())
@@ -92,7 +92,7 @@ class SmallFolder {
   SmallFolder(const std::string& from, const std::string& to, const json& check)
       : from_(from + "/runs"), to_(to), runs_(to + "/runs"), check_(check) {}
 
-  /// False: the runs that are kept do not show it.
+  /// False: the runs kept do not show it.
   bool make() const {
     const std::string headline = text_at(check_, "headline");
     const std::size_t at = headline.find("step ");
@@ -117,7 +117,7 @@ class SmallFolder {
   }
 
  private:
-  /// The steps between these, and the weights before the first update.
+  /// The steps between these, and weights before the first update.
   void write(int64_t first, int64_t last) const {
     fs::remove_all(to_);
     for (const fs::directory_entry& file : fs::recursive_directory_iterator(from_)) {
@@ -171,7 +171,7 @@ class SmallFolder {
     }
   }
 
-  /// Removes a run or a trace, if it is the same without.
+  /// Removes a run or trace, if it is the same without.
   bool leave_out(const fs::path& what) const {
     const fs::path aside = to_ / "aside";
     fs::rename(what, aside);

@@ -301,8 +301,8 @@ constexpr Hypothesis kHypotheses[] = {
 
 constexpr CausePage kPages[] = {
     {"stale-rollout-policy", "energies", "Some ranks make rollouts with an older policy than the trained one.",
-     "the noise is the reference's, the actions differ, and the trained policy gives them other log-probabilities than "
-     "the "
+     "the noise is the reference's, the actions differ, and the trained policy gives them other log-probabilities "
+     "than the "
      "rollout recorded",
      "rollouts = engine.generate(prompts)  # the engine has the previous step's weights",
      "engine.load_weights(model.state_dict())\nrollouts = engine.generate(prompts)",

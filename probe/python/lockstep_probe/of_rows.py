@@ -67,9 +67,7 @@ _FUNCTIONS = {"NllLossBackward0": _of_classes, "NllLoss2DBackward0": _of_classes
 
 
 def _function_of(loss):
-    """The one loss function from which a loss comes, near it in its graph.
-
-    None: there are several, or weights of classes."""
+    """The one loss function a loss comes from, near it in its graph; None: several, or weights of classes."""
     nodes, found = [loss.grad_fn], []
     for node in nodes:
         if node.name() in _FUNCTIONS:

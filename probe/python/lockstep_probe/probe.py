@@ -145,8 +145,9 @@ class Probe:
         if row_losses is not None:
             rows = hashing.plain(row_losses).reshape(-1)
             if len(rows) == len(step.ids):
-                counted = counts is not None and hashing.plain(torch.as_tensor(counts)).reshape(-1).to(torch.int64)
-                step.row_losses = [(step.ids, rows, None if counts is None else counted)]
+                if counts is not None:
+                    counts = hashing.plain(torch.as_tensor(counts)).reshape(-1).to(torch.int64)
+                step.row_losses = [(step.ids, rows, counts)]
                 self.saw["row_losses"] = True
             else:
                 self._note(f"step: {len(rows)} row losses for {len(step.ids)} sample ids are left out", once="row_losses")
