@@ -266,9 +266,10 @@ HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now, P
 void HangWatch::started(const std::vector<int>& pids, double now) {
   started_ = true;
   looked_at_ = now;
-  watch_ = RunWatch(static_cast<int>(processes_.size()), now);
+  const RunWatch before = std::exchange(watch_, RunWatch(static_cast<int>(processes_.size()), now));
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r), pid = pids.empty() ? -1 : pids.size() == 1 ? pids.front() : pids.at(r);
+    if (!before.alive(rank)) ended(rank);
     processes_[r].id = pid > 0 ? process_here(pid) : ProcessId{-1};
     if (pid > 0 || processes_[r].told == nullptr) {
       processes_[r].view = pid > 0 ? viewer_(pid) : nullptr;

@@ -205,7 +205,7 @@ struct Stalled {
 class HangWatch {
  public:
   HangWatch(int world_size, const Thresholds& thresholds, double now, ProcessViewer viewer = live_view);
-  /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
+  /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here; who has ended already stays so.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
   /// What its host says of the process of a rank on another one. Time in which nothing is said of it is nobody's standstill.
@@ -223,7 +223,7 @@ class HangWatch {
   const RunWatch& ranks() const { return watch_; }
   /// The rank the others wait for, stopped processes first; -1: all have ended.
   int behind() const;
-  /// The first rank on another host of which nothing is heard any more, and for how long; rank -1: there is none.
+  /// Which rank elsewhere is unheard for longest; rank -1: none.
   struct Unheard {
     int rank = -1;
     double seconds = 0;

@@ -295,6 +295,12 @@ TEST_F(HangWatchTest, HoldsALinkThatBreaksAgainstNobodyWhereAllWait) {
   EXPECT_EQ(alarm_before(40), 0) << alarm_->message;
 }
 
+TEST_F(HangWatchTest, HearsNothingFromTheHostThatIsSilentNotFromARankThatEndedBeforeAllWereThere) {
+  watch_.ended(1);
+  watch_.started({101, -1, -1}, 0);
+  EXPECT_EQ(watch_.unheard(2).rank, 2);
+}
+
 TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNobodyTells) {
   watch_.started({101, -1, 103}, 0);
   for (const int rank : {0, 2}) heartbeat_.enter(rank, HeartbeatGroup::data), heartbeat_.report(rank, 5, "all_reduce grad");
