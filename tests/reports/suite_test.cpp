@@ -162,13 +162,6 @@ TEST(SuiteCharts, HaveTicksHoweverNarrowTheirRange) {
   }
 }
 
-TEST(SuiteResults, WithoutTablesAndChartsAreRead) {
-  // As documents were written before there were any.
-  const Results read = results_from_json(results_to_json(plain_results()), "results.json");
-  EXPECT_TRUE(read.suite->tables.empty());
-  EXPECT_TRUE(read.suite->charts.empty());
-}
-
 TEST(SuiteResults, RefuseARowWithOtherCellsThanColumns) {
   Results each = results();
   each.suite->tables[1].rows[0].cells.pop_back();
@@ -180,22 +173,11 @@ TEST(SuiteResults, RefuseARowWithOtherCellsThanColumns) {
   }
 }
 
-TEST(SuiteResults, AreReadAsTheyWereWritten) {
-  const std::string text = results_to_json(results());
-  const Results read = results_from_json(text, "results.json");
-  EXPECT_EQ(results_to_json(read), text);
-  ASSERT_TRUE(read.suite);
-  EXPECT_EQ(read.suite->findings[0].timeline[1].mark, "killed before it");
-  EXPECT_EQ(read.question, "laboratory");
-  EXPECT_EQ(read.suite->tables[0].rows[1].verdict, CaseVerdict::fault);
-  EXPECT_EQ(read.suite->charts[0].panels[0].series[0].points[1].y, 60);
-}
-
 // One hostile text in the place of every free text of results.json, in every format of report.
 
 using nlohmann::json;
 
-constexpr const char* kHostile = "\x1b]0;x\x07\xe2\x80\xae\nFORGED <script>x</script> |PIPE `TICK ````` \x1b[31mRED ]]> \"onload=\"x\"";
+const std::string kHostile = std::string(1, '\0') + "\x1b]0;x\x07\xe2\x80\xae\nFORGED <script>x</script> |PIPE `TICK ````` \x1b[31mRED ]]> \"onload=\"x\"";
 
 /// A pointer without its numbers: the elements of a list are alike.
 std::string kind_of_place(const json::json_pointer& at) {
@@ -245,7 +227,7 @@ Results poisoned(const Results& results, std::map<std::string, bool>& free) {
 }
 
 void expect_no_controls(const std::string& text, const std::string& where) {
-  for (const char* raw : {"\x1b", "\x07", "\xe2\x80\xae"}) {
+  for (const std::string& raw : {std::string(1, '\0'), std::string("\x1b"), std::string("\x07"), std::string("\xe2\x80\xae")}) {
     const std::size_t at = text.find(raw);
     EXPECT_EQ(at, std::string::npos) << where << ": " << text.substr(at == std::string::npos ? 0 : at - std::min<std::size_t>(at, 200), 300);
   }
@@ -345,26 +327,10 @@ Results grown() {
   return results;
 }
 
-TEST(GrowthReport, ShowsEachRuleAndWhereItStands) {
-  const std::string text = terminal_table(grown(), false, 118);
-  EXPECT_THAT(
-      text,
-      AllOf(HasSubstr("1x3 local: from 3 to 24 rows"), HasSubstr("95 % interval"),
-            testing::ContainsRegex("none +0.00 +-0.100 +.-0.110, -0.090. +10 +. inconclusive +shown to be worse\n"),
-            testing::ContainsRegex("sqrt +0.50 .* best mean\n"),
-            testing::ContainsRegex("adam_sqrt +0.50 +— .* not judged\n"),
-            HasSubstr("From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy.\n")));
-  EXPECT_THAT(text, HasSubstr("35 rows (95 % interval 28 to infinite), over 400 steps. Holds for ranks of 3 rows"));
-}
-
-TEST(GrowthReport, IsATableInMarkdown) {
-  const std::string text = markdown_summary(grown());
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("### Which learning-rate rule fits when the batch grows?"),
-                    HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | 10 | ? inconclusive | best mean |"),
-                    HasSubstr("| adam\\_sqrt | 0.50 | — | — | — | — | not judged |"),
-                    HasSubstr("### How noisy are the gradients?"),
-                    HasSubstr("| 35.40 | \\[28.20, infinite\\] | 400 | Holds for ranks of 3 rows \\| alone. |")));
+TEST(GrowthReport, SaysOfARuleWithoutACellThatItIsNotJudged) {
+  EXPECT_THAT(terminal_table(grown(), false, 118), testing::ContainsRegex("adam_sqrt +0.50 +— .* not judged\n"));
+  EXPECT_THAT(markdown_summary(grown()), AllOf(HasSubstr("| adam\\_sqrt | 0.50 | — | — | — | — | not judged |"),
+                                               HasSubstr("| 35.40 | \\[28.20, infinite\\] | 400 | Holds for ranks of 3 rows \\| alone. |")));
 }
 
 /// At 24 rows against 24, without a rule of the rate: what a noise scale or a rule would say answers nothing.
