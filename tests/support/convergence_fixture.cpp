@@ -12,14 +12,7 @@ constexpr double kMargin = 0.03;
 constexpr int kSeedCount = 10;
 /// Of ten pairs: Student's t at 0.975 and 0.95, and about what a band over 17 steps at once takes.
 constexpr double kT975 = 2.262157, kT95 = 1.833113, kSimultaneous = 3.1;
-/// Ten numbers of mean 0 and standard deviation 1, unevenly placed.
-constexpr double kSpread[] = {-0.44, 1.31, -1.02, 0.27, 0.66, -1.73, 0.12, 1.08, -0.72, 0.47};
 const double kRoot = std::sqrt(static_cast<double>(kSeedCount));
-
-MetricDifference paired(const std::string& metric, double reference, double mean, double sd, bool higher) {
-  const double half = kT975 * sd / kRoot;
-  return {metric, reference, reference + mean, mean, sd, {mean - half, mean + half, 0.95}, higher};
-}
 
 VerdictKind verdict_of(double mean, double sd) {
   const double inner = kT95 * sd / kRoot, outer = kT975 * sd / kRoot;
@@ -55,14 +48,10 @@ struct Learnt {
 };
 
 Outcome learnt(const Learnt& l) {
-  Outcome o;
-  o.verdict = verdict_of(l.mean, l.sd);
-  o.metric = "accuracy_24";
-  o.margin = kMargin;
-  o.n = kSeedCount;
-  o.primary = paired("accuracy_24", l.reference, l.mean, l.sd, true);
-  const double inner = kT95 * l.sd / kRoot;
-  o.equivalence = {l.mean - inner, l.mean + inner, 0.9};
+  Outcome o = outcome(verdict_of(l.mean, l.sd), l.mean, l.sd, l.mean < -0.02 ? 1.3 * l.mean : 0.0, -2 * l.mean,
+                      "24-way accuracy, paired by seed.");
+  o.primary = difference("accuracy_24", l.reference, l.mean, l.sd, true);
+  o.others.push_back(difference("auc_accuracy_24", 0.41, 0.8 * l.mean, 0.7 * l.sd, true));
   o.sd_upper = 1.35 * l.sd;
   // Near enough to what the power curve gives for ten pairs: the interval's half width and a quantile of 0.8 more.
   o.detectable = kMargin + (kT975 + 0.88) * o.sd_upper / kRoot;
@@ -80,10 +69,6 @@ Outcome learnt(const Learnt& l) {
   o.p_different =
       o.verdict == VerdictKind::divergent ? 1.3e-6 : std::min(1.0, 0.001 / (1e-4 + std::abs(l.mean)));
   o.p_holm = std::min(1.0, 22 * o.p_different);
-  for (int i = 0; i < kSeedCount; ++i) {
-    o.seeds.push_back(i);
-    o.differences.push_back(l.mean + l.sd * kSpread[i]);
-  }
   const double outer = kT975 * l.sd / kRoot;
   o.estimates = {
       {"mean", "Student t", l.mean, o.primary.interval},
@@ -92,11 +77,7 @@ Outcome learnt(const Learnt& l) {
        "bootstrap t",
        l.mean + 0.05 * l.sd,
        {l.mean - 1.1 * outer, l.mean + outer, 0.95}}};
-  o.others = {paired("cross_entropy_24", 1.62, -2 * l.mean, 0.05, false),
-              paired("auc_accuracy_24", 0.41, 0.8 * l.mean, 0.7 * l.sd, true),
-              paired("train_loss_over_log_n", 0.352, l.mean < -0.02 ? 1.3 * l.mean : 0.0, 0.006, false)};
   o.curves = {difference_curve(l.mean, l.sd, l.steps, 25)};
-  o.sentence = "24-way accuracy, paired by seed.";
   return o;
 }
 
@@ -115,20 +96,9 @@ TargetReach reach(double mean) {
 }
 
 std::vector<CurveBand> learning(double accuracy, double loss, int64_t steps) {
-  const auto band = [steps](const char* metric, double start, double end, double half, double width,
-                            int count) {
-    CurveBand b{metric, {}, {}, {}, {}};
-    for (int i = 0; i <= count; ++i) {
-      const double t = static_cast<double>(i) / count, value = start + (end - start) * t / (t + half);
-      b.steps.push_back(steps * i / count);
-      b.median.push_back(value + 0.004 * static_cast<double>(i * 37 % 11 - 5) / 5.0 * (i > 0));
-      b.low.push_back(value - width * t / (t + half));
-      b.high.push_back(value + 0.8 * width * t / (t + half));
-    }
-    return b;
-  };
-  return {band("loss_over_log_n", 1.0, loss, 0.25, 0.03, 40),
-          band("accuracy_24", 1.0 / 24, accuracy, 0.28, 0.04, 16)};
+  const double length = static_cast<double>(steps);
+  return {curve("loss_over_log_n", 1.0, loss, 0.25 * length, 0.03, steps, steps / 40),
+          curve("accuracy_24", 1.0 / 24, accuracy, 0.28 * length, 0.04, steps, steps / 16)};
 }
 
 struct Place {

@@ -60,14 +60,45 @@ ToyFault late(const ToyFault& fault) {
   };
 }
 
-static Planted group_factors(const std::string& code, float context, float action, float head,
-                             float temperature) {
-  return {code, code, "local gradients", "", 0, nullptr, on_local([=](ToyStep& it) {
-            scale(it, "context", context);
-            scale(it, "action", action);
-            scale(it, "energy_head", head);
-            scale(it, "temperature", temperature);
-          })};
+/// At that step alone.
+static ToyFault at(int64_t step, const ToyFault& fault) {
+  return [=](ToyStep& it) {
+    if (it.step == step) fault(it);
+  };
+}
+
+static ToyFault each(const std::function<void(ToyRank&)>& fault) {
+  return [fault](ToyStep& it) {
+    for (ToyRank& rank : it.ranks) fault(rank);
+  };
+}
+
+static Planted planted(const std::string& code, const std::string& phase, const std::string& where, int64_t step,
+                       ToyFaults faults, std::function<void(RunConfig&)> config = nullptr) {
+  return {code, code, phase, where, step, std::move(config), std::move(faults)};
+}
+
+static Planted named(const std::string& name, Planted fault) {
+  fault.name = name;
+  return fault;
+}
+
+static Planted group_factors(const std::string& code, float context, float action, float head, float temperature,
+                             std::function<void(RunConfig&)> config = nullptr) {
+  const auto scaled = [=](ToyStep& it) {
+    scale(it, "context", context);
+    scale(it, "action", action);
+    scale(it, "energy_head", head);
+    scale(it, "temperature", temperature);
+  };
+  return planted(code, "local gradients", "", 0, on_local(scaled), std::move(config));
+}
+
+static double squares_of(const Tensors& gradients) {
+  double squares = 0;
+  for (const auto& [name, values] : gradients)
+    for (const float value : values) squares += static_cast<double>(value) * value;
+  return squares;
 }
 
 /// Every rank's reduced gradients, made anew from the local ones.
@@ -91,29 +122,28 @@ static Planted reduced(const std::string& code,
                        std::function<float(const ToyStep&, const std::string&, std::size_t)> value,
                        int64_t step = 0) {
   ToyFault fault = reduced_as(std::move(value));
-  return {code, code, "reduced gradients", "", step, nullptr, on_reduced(step == 0 ? fault : late(fault))};
+  return planted(code, "reduced gradients", "", step, on_reduced(step == 0 ? fault : late(fault)));
 }
 
 static Planted updated(const std::string& code, std::function<void(RunConfig&)> config,
                        std::function<void(const ToyStep&, ToyUpdate&)> change, int64_t step = 0) {
-  return {code, code, "parameters", "", step, std::move(config), on_parameters([=](ToyStep& it) {
-            if (it.step < step) return;
-            for (ToyRank& rank : it.ranks) {
-              ToyUpdate how = toy_update_of(it, rank);
-              change(it, how);
-              toy_apply(it, rank, how);
-            }
-          })};
+  const auto other = [=](ToyStep& it) {
+    if (it.step < step) return;
+    for (ToyRank& rank : it.ranks) {
+      ToyUpdate how = toy_update_of(it, rank);
+      change(it, how);
+      toy_apply(it, rank, how);
+    }
+  };
+  return planted(code, "parameters", "", step, on_parameters(other), std::move(config));
 }
 
 /// Recomputes the row losses of all ranks under other targets or another temperature.
 static ToyFault losses_by(std::function<std::vector<double>(const ToyRank&)> of) {
-  return [of](ToyStep& it) {
-    for (ToyRank& rank : it.ranks) {
-      rank.row_losses = of(rank);
-      toy_loss(rank);
-    }
-  };
+  return each([of](ToyRank& rank) {
+    rank.row_losses = of(rank);
+    toy_loss(rank);
+  });
 }
 
 static CollectiveRecord& call(ToyRank& rank, const std::string& tag) {
@@ -126,83 +156,65 @@ float flipped(float value, int bit) {
 }
 
 static std::vector<Planted> forward_faults() {
-  return {
-      {"local-negatives", "local-negatives", "energies", "energies", 0, nullptr, on_forward([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) {
-           rank.columns = rank.samples;
-           rank.energies.clear();
-           for (const int64_t id : rank.samples)
-             for (const int64_t column : rank.columns)
-               rank.energies.push_back(toy_energy(id, column, it.step));
-         }
-       })},
-      {"candidates-misordered", "candidates-misordered", "energies", "", 0, nullptr,
-       on_forward([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks)
-           for (std::size_t row = 0; row < 2; ++row)
-             std::rotate(rank.energies.begin() + static_cast<std::ptrdiff_t>(6 * row),
-                         rank.energies.begin() + static_cast<std::ptrdiff_t>(6 * row + 1),
-                         rank.energies.begin() + static_cast<std::ptrdiff_t>(6 * row + 6));
-       })},
-      {"sample-content", "sample-content", "energies", "", 2, nullptr, on_forward([](ToyStep& it) {
-         if (it.step != 2) return;
-         const int64_t id = it.ranks[1].samples[0];
-         for (ToyRank& rank : it.ranks)
-           for (std::size_t row = 0; row < 2; ++row)
-             for (std::size_t j = 0; j < 6; ++j)
-               if (rank.samples[row] == id || rank.columns[j] == id) rank.energies[6 * row + j] += 0.3F;
-       })},
-      {"mask-ignored", "mask-ignored", "energies", "", 0, [](RunConfig& c) { energy(c).data.min_context = 10; },
-       on_forward([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks)
-           for (std::size_t j = 0; rank.rank < 2 && j < 6; ++j)
-             rank.energies[j] += 0.1F + 0.01F * static_cast<float>(j);
-       })},
-      {"candidates-in-low-precision", "candidates-in-low-precision", "energies", "", 0, nullptr,
-       on_forward([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks)
-           for (std::size_t i = 0; i < rank.energies.size(); ++i)
-             rank.energies[i] += 1e-3F * toy_value("e", i, static_cast<uint64_t>(rank.rank), 3) +
-                                 (i % 2 == 0 ? 3e-4F : -3e-4F);
-       })},
-      {"label-offset", "label-offset", "loss", "loss", 0, nullptr,
-       on_forward(
-           losses_by([](const ToyRank& rank) { return toy_row_losses(rank, rank.temperature, {0, 1}); }))},
-      {"temperature-applied-twice", "temperature-applied-twice", "loss", "loss", 0, nullptr,
-       on_forward(losses_by([](const ToyRank& rank) {
-         return toy_row_losses(rank, rank.temperature * rank.temperature, toy_targets(rank));
-       }))},
-      {"rows-left-out", "rows-left-out", "loss", "loss", 0, nullptr, on_forward([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.loss = rank.row_weight * rank.row_losses[0];
-       })},
-      {"loss-times-world",
-       "loss-times-world",
-       "loss",
-       "loss",
-       0,
-       nullptr,
-       {nullptr,
-        [](ToyStep& it) {
-          for (ToyRank& rank : it.ranks) rank.loss *= 3;
-        },
-        [](ToyStep& it) { scale(it, "", 3); }, nullptr, nullptr}},
-      {"loss-over-world",
-       "loss-over-world",
-       "loss",
-       "loss",
-       0,
-       nullptr,
-       {nullptr,
-        [](ToyStep& it) {
-          for (ToyRank& rank : it.ranks) rank.loss /= 3;
-        },
-        [](ToyStep& it) { scale(it, "", 1 / 3.0F); }, nullptr, nullptr}},
+  const auto energies = [](const std::string& code, ToyFault fault, int64_t step = 0) {
+    return planted(code, "energies", code == "local-negatives" ? "energies" : "", step, on_forward(std::move(fault)));
   };
+  const auto loss = [](const std::string& code, ToyFault fault) {
+    return planted(code, "loss", "loss", 0, on_forward(std::move(fault)));
+  };
+  const auto loss_scaled = [](const std::string& code, float factor) {
+    const ToyFault forward = each([factor](ToyRank& rank) { rank.loss *= factor; });
+    return planted(code, "loss", "loss", 0,
+                   {nullptr, forward, [factor](ToyStep& it) { scale(it, "", factor); }, nullptr, nullptr});
+  };
+  std::vector<Planted> faults = {
+      energies("local-negatives", [](ToyStep& it) {
+        for (ToyRank& rank : it.ranks) {
+          rank.columns = rank.samples;
+          rank.energies.clear();
+          for (const int64_t id : rank.samples)
+            for (const int64_t column : rank.columns) rank.energies.push_back(toy_energy(id, column, it.step));
+        }
+      }),
+      energies("candidates-misordered", each([](ToyRank& rank) {
+        for (auto row = rank.energies.begin(); row != rank.energies.end(); row += 6) std::rotate(row, row + 1, row + 6);
+      })),
+      energies("sample-content", at(2, [](ToyStep& it) {
+        const int64_t id = it.ranks[1].samples[0];
+        for (ToyRank& rank : it.ranks)
+          for (std::size_t row = 0; row < 2; ++row)
+            for (std::size_t j = 0; j < 6; ++j)
+              if (rank.samples[row] == id || rank.columns[j] == id) rank.energies[6 * row + j] += 0.3F;
+      }), 2),
+      energies("mask-ignored", each([](ToyRank& rank) {
+        for (std::size_t j = 0; rank.rank < 2 && j < 6; ++j)
+          rank.energies[j] += 0.1F + 0.01F * static_cast<float>(j);
+      })),
+      energies("candidates-in-low-precision", each([](ToyRank& rank) {
+        for (std::size_t i = 0; i < rank.energies.size(); ++i)
+          rank.energies[i] += 1e-3F * toy_value("e", i, static_cast<uint64_t>(rank.rank), 3) +
+                              (i % 2 == 0 ? 3e-4F : -3e-4F);
+      })),
+      loss("label-offset",
+           losses_by([](const ToyRank& rank) { return toy_row_losses(rank, rank.temperature, {0, 1}); })),
+      loss("temperature-applied-twice", losses_by([](const ToyRank& rank) {
+        return toy_row_losses(rank, rank.temperature * rank.temperature, toy_targets(rank));
+      })),
+      loss("rows-left-out", each([](ToyRank& rank) { rank.loss = rank.row_weight * rank.row_losses[0]; })),
+      loss_scaled("loss-times-world", 3),
+      loss_scaled("loss-over-world", 1 / 3.0F),
+  };
+  faults[3].config = [](RunConfig& c) { energy(c).data.min_context = 10; };
+  return faults;
 }
 
 static std::vector<Planted> gradient_faults() {
   const float third = 1 / 3.0F;
-  std::vector<Planted> faults = {
+  const auto accumulated = [](int64_t steps) { return [steps](RunConfig& c) { c.accumulation = steps; }; };
+  const auto local = [](const std::string& code, const std::string& where, int64_t step, ToyFault fault) {
+    return planted(code, "local gradients", where, step, on_local(step == 0 ? fault : at(step, fault)));
+  };
+  return {
       group_factors("gather-without-gradient", 0, 0, 1, 1),
       group_factors("gather-own-slice", third, third, 1, 1),
       group_factors("gather-own-slice-times-world", 1, 1, 3, 3),
@@ -215,36 +227,24 @@ static std::vector<Planted> gradient_faults() {
       group_factors("sign-flipped", -1, -1, -1, -1),
       group_factors("gradient-times-world", 3, 3, 3, 3),
       group_factors("gradient-over-world", third, third, third, third),
+      group_factors("accumulation-not-scaled", 2, 2, 2, 2, accumulated(2)),
+      named("a factor that is no closed form", group_factors("constant-factor", 3.7F, 3.7F, 3.7F, 3.7F)),
+      named("two closed forms of one number", group_factors("unexplained", 3, 3, 3, 3, accumulated(3))),
+      local("gather-backward-sliced", "action_encoder.weight", 0, each([](ToyRank& rank) {
+        for (std::size_t i = 0; i < 12; ++i)
+          rank.local["action_encoder.weight"][i] += toy_value("sliced", i, static_cast<uint64_t>(rank.rank), 9);
+      })),
+      local("bit-flip", "context_encoder.weight", 1, [](ToyStep& it) {
+        float& value = it.ranks.back().local["context_encoder.weight"][0];
+        value = flipped(value, 22);
+      }),
+      named("bit-flip of an exponent", local("bit-flip", "energy_head.key", 1, [](ToyStep& it) {
+        float& value = it.ranks[0].local["energy_head.key"][0];
+        value = flipped(value, 30);
+      })),
+      local("non-finite", "energy_head.key", 2,
+            [](ToyStep& it) { it.ranks[1].local["energy_head.key"][0] = std::nanf(""); }),
   };
-  faults.push_back(group_factors("accumulation-not-scaled", 2, 2, 2, 2));
-  faults.back().config = [](RunConfig& c) { c.accumulation = 2; };
-  faults.push_back(group_factors("constant-factor", 3.7F, 3.7F, 3.7F, 3.7F));
-  faults.back().name = "a factor that is no closed form";
-  faults.push_back(group_factors("unexplained", 3, 3, 3, 3));
-  faults.back().name = "two closed forms of one number";
-  faults.back().config = [](RunConfig& c) { c.accumulation = 3; };
-  faults.push_back({"gather-backward-sliced", "gather-backward-sliced", "local gradients",
-                    "action_encoder.weight", 0, nullptr, on_local([](ToyStep& it) {
-                      for (ToyRank& rank : it.ranks)
-                        for (std::size_t i = 0; i < 12; ++i)
-                          rank.local["action_encoder.weight"][i] +=
-                              toy_value("sliced", i, static_cast<uint64_t>(rank.rank), 9);
-                    })});
-  faults.push_back({"bit-flip", "bit-flip", "local gradients", "context_encoder.weight", 1, nullptr,
-                    on_local([](ToyStep& it) {
-                      float& value = it.ranks.back().local["context_encoder.weight"][0];
-                      if (it.step == 1) value = flipped(value, 22);
-                    })});
-  faults.push_back({"bit-flip of an exponent", "bit-flip", "local gradients", "energy_head.key", 1, nullptr,
-                    on_local([](ToyStep& it) {
-                      float& value = it.ranks[0].local["energy_head.key"][0];
-                      if (it.step == 1) value = flipped(value, 30);
-                    })});
-  faults.push_back({"non-finite", "non-finite", "local gradients", "energy_head.key", 2, nullptr,
-                    on_local([](ToyStep& it) {
-                      if (it.step == 2) it.ranks[1].local["energy_head.key"][0] = std::nanf("");
-                    })});
-  return faults;
 }
 
 static Tensors kept_before(const ToyStep& it, std::size_t rank, int64_t step) {
@@ -259,6 +259,15 @@ static std::vector<Planted> reduction_faults() {
     return
         [=](const ToyStep& it, const std::string& name, std::size_t i) { return factor * mean(it, name, i); };
   };
+  // The mean with that share of what a rank gave added to it.
+  const auto with_rank = [](std::size_t rank, float share) {
+    return [=](const ToyStep& it, const std::string& name, std::size_t i) {
+      return mean(it, name, i) + share * it.ranks[rank].local.at(name)[i];
+    };
+  };
+  const auto on_ranks = [](const std::string& code, const std::string& where, int64_t step, ToyFault fault) {
+    return planted(code, "reduced gradients", where, step, on_reduced(std::move(fault)));
+  };
   std::vector<Planted> faults = {
       reduced("gradient-sum-not-mean", over(3)),
       reduced("mean-taken-twice", over(1 / 3.0F)),
@@ -268,14 +277,8 @@ static std::vector<Planted> reduction_faults() {
                 return std::max({it.ranks[0].local.at(name)[i], it.ranks[1].local.at(name)[i],
                                  it.ranks[2].local.at(name)[i]});
               }),
-      reduced("rank-missing",
-              [](const ToyStep& it, const std::string& name, std::size_t i) {
-                return mean(it, name, i) - it.ranks[1].local.at(name)[i] / 3;
-              }),
-      reduced("rank-counted-twice",
-              [](const ToyStep& it, const std::string& name, std::size_t i) {
-                return mean(it, name, i) + it.ranks[2].local.at(name)[i] / 3;
-              }),
+      reduced("rank-missing", with_rank(1, -1 / 3.0F)),
+      reduced("rank-counted-twice", with_rank(2, 1 / 3.0F)),
       reduced("reduced-in-low-precision",
               [](const ToyStep& it, const std::string& name, std::size_t i) {
                 return std::bit_cast<float>((std::bit_cast<uint32_t>(mean(it, name, i)) + 0x7fff) &
@@ -295,42 +298,25 @@ static std::vector<Planted> reduction_faults() {
           },
           1),
       reduced("unexplained", over(0.9F)),
+      on_ranks("gradient-not-reduced", "", 0, each([](ToyRank& rank) { rank.reduced = rank.local; })),
+      on_ranks("parameter-not-reduced", "energy_head.key", 0, each([](ToyRank& rank) {
+        rank.reduced["energy_head.key"] = rank.local["energy_head.key"];
+      })),
+      on_ranks("buckets-swapped", "", 0, each([](ToyRank& rank) {
+        std::swap(rank.reduced["energy_head.key"], rank.reduced["energy_head.query"]);
+      })),
+      named("message-corrupted on a rank", on_ranks("message-corrupted", "energy_head.key", 1, at(1, [](ToyStep& it) {
+        float& value = it.ranks.back().reduced["energy_head.key"][0];
+        if (it.ranks.size() > 1) value = flipped(value, 20);
+      }))),
+      on_ranks("clip-before-reduction", "", 0, reduced_as([](const ToyStep& it, const std::string& name, std::size_t i) {
+        double sum = 0;
+        for (const ToyRank& rank : it.ranks)
+          sum += std::min(1.0, 0.5 / (std::sqrt(squares_of(rank.local)) + 1e-6)) * rank.local.at(name)[i];
+        return static_cast<float>(sum / 3);
+      })),
   };
-  faults.push_back({"gradient-not-reduced", "gradient-not-reduced", "reduced gradients", "", 0, nullptr,
-                    on_reduced([](ToyStep& it) {
-                      for (ToyRank& rank : it.ranks) rank.reduced = rank.local;
-                    })});
-  faults.push_back({"parameter-not-reduced", "parameter-not-reduced", "reduced gradients", "energy_head.key",
-                    0, nullptr, on_reduced([](ToyStep& it) {
-                      for (ToyRank& rank : it.ranks)
-                        rank.reduced["energy_head.key"] = rank.local["energy_head.key"];
-                    })});
-  faults.push_back(
-      {"buckets-swapped", "buckets-swapped", "reduced gradients", "", 0, nullptr, on_reduced([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks)
-           std::swap(rank.reduced["energy_head.key"], rank.reduced["energy_head.query"]);
-       })});
-  faults.push_back({"message-corrupted on a rank", "message-corrupted", "reduced gradients",
-                    "energy_head.key", 1, nullptr, on_reduced([](ToyStep& it) {
-                      float& value = it.ranks.back().reduced["energy_head.key"][0];
-                      if (it.step == 1 && it.ranks.size() > 1) value = flipped(value, 20);
-                    })});
-  faults.push_back({"clip-before-reduction", "clip-before-reduction", "reduced gradients", "", 0,
-                    [](RunConfig& c) { c.clip_norm = 0.5; }, on_reduced([](ToyStep& it) {
-                      std::vector<double> norms;
-                      for (const ToyRank& rank : it.ranks) {
-                        double squares = 0;
-                        for (const auto& [name, values] : rank.local)
-                          for (const float value : values) squares += static_cast<double>(value) * value;
-                        norms.push_back(std::sqrt(squares));
-                      }
-                      reduced_as([norms](const ToyStep& step, const std::string& name, std::size_t i) {
-                        double sum = 0;
-                        for (std::size_t r = 0; r < norms.size(); ++r)
-                          sum += std::min(1.0, 0.5 / (norms[r] + 1e-6)) * step.ranks[r].local.at(name)[i];
-                        return static_cast<float>(sum / 3);
-                      })(it);
-                    })});
+  faults.back().config = [](RunConfig& c) { c.clip_norm = 0.5; };
   return faults;
 }
 
@@ -345,7 +331,7 @@ static std::vector<Planted> update_faults() {
     c.weight_decay = 0.1;
   };
   using Update = ToyUpdate;
-  std::vector<Planted> faults = {
+  return {
       updated("clip-missing", sgd_clipped, [](const ToyStep&, Update& how) { how.factor = 1; }),
       updated("clip-twice", sgd_clipped,
               [](const ToyStep& it, Update& how) {
@@ -365,83 +351,59 @@ static std::vector<Planted> update_faults() {
                 how.factor = 0.9;
                 how.rate *= 1.3;
               }),
+      planted("parameter-not-updated", "parameters", "energy_head.query", 0, on_parameters([](ToyStep& it) {
+        for (ToyRank& rank : it.ranks) rank.parameters["energy_head.query"] = it.before["energy_head.query"];
+      })),
+      planted("clip-on-local-norm", "parameters", "", 0, on_parameters([](ToyStep& it) {
+        for (ToyRank& rank : it.ranks) {
+          ToyUpdate how = toy_update_of(it, rank);
+          how.factor = std::min(1.0, 0.3 / (std::sqrt(squares_of(rank.local)) + 1e-6));
+          toy_apply(it, rank, how);
+        }
+      }), sgd_clipped),
   };
-  faults.push_back({"parameter-not-updated", "parameter-not-updated", "parameters", "energy_head.query", 0,
-                    nullptr, on_parameters([](ToyStep& it) {
-                      for (ToyRank& rank : it.ranks)
-                        rank.parameters["energy_head.query"] = it.before["energy_head.query"];
-                    })});
-  faults.push_back({"clip-on-local-norm", "clip-on-local-norm", "parameters", "", 0, sgd_clipped,
-                    on_parameters([](ToyStep& it) {
-                      for (ToyRank& rank : it.ranks) {
-                        double squares = 0;
-                        for (const auto& [name, values] : rank.local)
-                          for (const float value : values) squares += static_cast<double>(value) * value;
-                        ToyUpdate how = toy_update_of(it, rank);
-                        how.factor = std::min(1.0, 0.3 / (std::sqrt(squares) + 1e-6));
-                        toy_apply(it, rank, how);
-                      }
-                    })});
-  return faults;
 }
 
 static std::vector<Planted> replica_and_ledger_faults() {
   const auto ledger = [](const std::string& code, const std::string& where, int64_t step, ToyFault fault) {
-    return Planted{code, code, "collective", where, step, nullptr, on_forward(std::move(fault))};
+    return planted(code, "collective", where, step, on_forward(step == 1 ? late(fault) : std::move(fault)));
   };
+  const auto drop_energy = each([](ToyRank& r) {
+    std::erase_if(r.collectives, [](const CollectiveRecord& c) { return c.tag == "stats.energy"; });
+  });
   return {
-      {"replica-corrupted", "replica-corrupted", "parameters", "energy_head.key", 1, nullptr,
-       on_parameters([](ToyStep& it) {
-         float& value = it.ranks.back().parameters["energy_head.key"][0];
-         if (it.step == 1) value = flipped(value, 10);
-       })},
-      {"buffers-not-synchronised", "buffers-not-synchronised", "parameters", "buffer/energy_mean", 0, nullptr,
-       on_parameters([](ToyStep& it) { it.ranks[1].buffer += 0.5; })},
-      {"replicas-drift", "replicas-drift", "parameters", "", 1, nullptr, on_parameters(late([](ToyStep& it) {
-         for (auto& [name, values] : it.ranks[2].parameters) values[0] += 0.01F;
-       }))},
-      ledger("wrong-op", "all_reduce stats.energy", 1, late([](ToyStep& it) {
-               for (ToyRank& r : it.ranks) call(r, "stats.energy").reduction = "max";
-             })),
-      ledger("wrong-root", "broadcast stats.buffer", 0,
-             [](ToyStep& it) {
-               for (ToyRank& r : it.ranks) call(r, "stats.buffer").root = 1;
-               call(it.ranks[1], "stats.buffer").hash_in = call(it.ranks[0], "stats.buffer").hash_out;
-             }),
-      ledger("wrong-dtype", "all_reduce stats.energy", 1, late([](ToyStep& it) {
-               for (ToyRank& r : it.ranks) call(r, "stats.energy").dtype = DType::float32;
-             })),
-      ledger("collective-order", "", 1, late([](ToyStep& it) {
-               for (ToyRank& r : it.ranks)
-                 std::swap(r.collectives.back(), r.collectives[r.collectives.size() - 2]);
-             })),
-      ledger("collective-missing", "all_reduce stats.energy", 0,
-             [](ToyStep& it) {
-               for (ToyRank& r : it.ranks)
-                 std::erase_if(r.collectives,
-                               [](const CollectiveRecord& c) { return c.tag == "stats.energy"; });
-             }),
-      ledger("collective-missing", "all_reduce stats.energy", 1, late([](ToyStep& it) {
-               for (ToyRank& r : it.ranks)
-                 std::erase_if(r.collectives, [](const CollectiveRecord& c) { return c.tag == "stats.energy"; });
-             })),
+      planted("replica-corrupted", "parameters", "energy_head.key", 1, on_parameters(at(1, [](ToyStep& it) {
+        float& value = it.ranks.back().parameters["energy_head.key"][0];
+        value = flipped(value, 10);
+      }))),
+      planted("buffers-not-synchronised", "parameters", "buffer/energy_mean", 0,
+              on_parameters([](ToyStep& it) { it.ranks[1].buffer += 0.5; })),
+      planted("replicas-drift", "parameters", "", 1, on_parameters(late([](ToyStep& it) {
+        for (auto& [name, values] : it.ranks[2].parameters) values[0] += 0.01F;
+      }))),
+      ledger("wrong-op", "all_reduce stats.energy", 1,
+             each([](ToyRank& r) { call(r, "stats.energy").reduction = "max"; })),
+      ledger("wrong-root", "broadcast stats.buffer", 0, [](ToyStep& it) {
+        for (ToyRank& r : it.ranks) call(r, "stats.buffer").root = 1;
+        call(it.ranks[1], "stats.buffer").hash_in = call(it.ranks[0], "stats.buffer").hash_out;
+      }),
+      ledger("wrong-dtype", "all_reduce stats.energy", 1,
+             each([](ToyRank& r) { call(r, "stats.energy").dtype = DType::float32; })),
+      ledger("collective-order", "", 1,
+             each([](ToyRank& r) { std::swap(r.collectives.back(), r.collectives[r.collectives.size() - 2]); })),
+      ledger("collective-missing", "all_reduce stats.energy", 0, drop_energy),
+      ledger("collective-missing", "all_reduce stats.energy", 1, drop_energy),
       ledger("collective-extra", "broadcast stats.buffer", 0,
-             [](ToyStep& it) {
-               for (ToyRank& r : it.ranks) r.collectives.push_back(r.collectives.back());
-             }),
-      ledger("stale-buffer", "all_reduce stats.energy", 1, late([](ToyStep& it) {
-               const auto old = static_cast<uint64_t>(it.step - 1);
-               call(it.ranks[1], "stats.energy").hash_out = old * 19 + 5;
-             })),
-      ledger("broadcast-not-received", "broadcast stats.buffer", 0,
-             [](ToyStep& it) {
-               CollectiveRecord& c = call(it.ranks[2], "stats.buffer");
-               c.hash_out = c.hash_in;
-             }),
+             each([](ToyRank& r) { r.collectives.push_back(r.collectives.back()); })),
+      ledger("stale-buffer", "all_reduce stats.energy", 1, [](ToyStep& it) {
+        call(it.ranks[1], "stats.energy").hash_out = static_cast<uint64_t>(it.step - 1) * 19 + 5;
+      }),
+      ledger("broadcast-not-received", "broadcast stats.buffer", 0, [](ToyStep& it) {
+        CollectiveRecord& c = call(it.ranks[2], "stats.buffer");
+        c.hash_out = c.hash_in;
+      }),
       ledger("message-corrupted", "all_gather loss.candidates", 2,
-             [](ToyStep& it) {
-               if (it.step == 2) call(it.ranks[1], "loss.candidates").hash_out ^= 1;
-             }),
+             at(2, [](ToyStep& it) { call(it.ranks[1], "loss.candidates").hash_out ^= 1; })),
   };
 }
 
@@ -469,81 +431,71 @@ static void rekey(ToyStep& it, RankSeed mode, int64_t step) {
 }
 
 std::vector<Planted> sample_faults() {
+  const auto rows = [](const std::string& code, int64_t step, ToyFault fault) {
+    return planted(code, "samples", "", step, on_samples(std::move(fault)));
+  };
+  // The k-th row of each rank is what `of` says.
+  const auto drawn = [](const std::function<int64_t(int64_t step, int64_t place)>& of) {
+    return [of](ToyStep& it) {
+      for (ToyRank& rank : it.ranks)
+        for (std::size_t k = 0; k < rank.samples.size(); ++k)
+          rank.samples[k] = of(it.step, rank.rank + 3 * static_cast<int64_t>(k));
+    };
+  };
   return {
-      {"shards-identical", "shards-identical", "samples", "", 0, nullptr, on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.samples = it.ranks[0].samples;
-       })},
-      {"shards-overlap", "shards-overlap", "samples", "", 0, nullptr, on_samples([](ToyStep& it) {
-         const auto ranks = it.ranks;
-         for (std::size_t r = 0; r < ranks.size(); ++r)
-           it.ranks[r].samples.back() = ranks[(r + 1) % ranks.size()].samples.front();
-       })},
-      {"sample-dropped", "sample-dropped", "samples", "", 2, nullptr, on_samples([](ToyStep& it) {
-         if (it.step == 2 && it.ranks.size() > 1) it.ranks[1].samples.pop_back();
-       })},
-      {"sample-duplicated", "sample-duplicated", "samples", "", 1, nullptr, on_samples([](ToyStep& it) {
-         if (it.step == 1) it.ranks[1].samples[1] = it.ranks[1].samples[0];
-       })},
-      {"sample-replaced", "sample-replaced", "samples", "", 1, nullptr, on_samples([](ToyStep& it) {
-         if (it.step == 1) it.ranks[1].samples[1] = 100;
-       })},
-      {"rank-behind-data", "rank-behind-data", "samples", "", 3, nullptr, on_samples([](ToyStep& it) {
-         for (std::size_t k = 0; it.step >= 3 && k < 2; ++k)
-           it.ranks[2].samples[k] = toy_sample(it.step - 1, 2 + 3 * static_cast<int64_t>(k), 6);
-       })},
-      {"set-epoch-forgotten", "set-epoch-forgotten", "samples", "", 4, nullptr, on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks)
-           for (std::size_t k = 0; k < rank.samples.size(); ++k)
-             rank.samples[k] = toy_sample(it.step % 4, rank.rank + 3 * static_cast<int64_t>(k), 6);
-       })},
-      {"shuffle-differs", "shuffle-differs", "samples", "", 0, nullptr, on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks)
-           for (std::size_t k = 0; k < rank.samples.size(); ++k)
-             rank.samples[k] = 6 * (it.step % 4) + rank.rank + 3 * static_cast<int64_t>(k);
-       })},
-      {"sampler-seed-differs", "sampler-seed-differs", "samples", "", 0, nullptr, on_samples([](ToyStep& it) {
-         for (int64_t& id : it.ranks[1].samples) id = (id * 13 + 50) % 101;
-       })},
+      rows("shards-identical", 0, [](ToyStep& it) {
+        for (ToyRank& rank : it.ranks) rank.samples = it.ranks[0].samples;
+      }),
+      rows("shards-overlap", 0, [](ToyStep& it) {
+        const auto ranks = it.ranks;
+        for (std::size_t r = 0; r < ranks.size(); ++r)
+          it.ranks[r].samples.back() = ranks[(r + 1) % ranks.size()].samples.front();
+      }),
+      rows("sample-dropped", 2, at(2, [](ToyStep& it) {
+        if (it.ranks.size() > 1) it.ranks[1].samples.pop_back();
+      })),
+      rows("sample-duplicated", 1, at(1, [](ToyStep& it) { it.ranks[1].samples[1] = it.ranks[1].samples[0]; })),
+      rows("sample-replaced", 1, at(1, [](ToyStep& it) { it.ranks[1].samples[1] = 100; })),
+      rows("rank-behind-data", 3, [](ToyStep& it) {
+        for (std::size_t k = 0; it.step >= 3 && k < 2; ++k)
+          it.ranks[2].samples[k] = toy_sample(it.step - 1, 2 + 3 * static_cast<int64_t>(k), 6);
+      }),
+      rows("set-epoch-forgotten", 4, drawn([](int64_t step, int64_t place) { return toy_sample(step % 4, place, 6); })),
+      rows("shuffle-differs", 0, drawn([](int64_t step, int64_t place) { return 6 * (step % 4) + place; })),
+      rows("sampler-seed-differs", 0, [](ToyStep& it) {
+        for (int64_t& id : it.ranks[1].samples) id = (id * 13 + 50) % 101;
+      }),
   };
 }
 
 std::vector<Planted> stream_and_rate_faults() {
+  const auto random = [](const std::string& code, const std::string& stream, ToyFault fault, int64_t step = 0) {
+    return planted(code, "random", stream, step, on_samples(step == 0 ? fault : late(fault)));
+  };
+  const auto rate = [](const std::string& code, const std::function<double(const ToyStep&)>& of, int64_t step = 0) {
+    return planted(code, "control", "learning_rate", step, on_samples([of](ToyStep& it) {
+      const double value = of(it);
+      for (ToyRank& rank : it.ranks) rank.rate = value;
+    }));
+  };
+  const auto times = [](double factor) {
+    return [factor](const ToyStep& it) { return it.ranks[0].rate * factor; };
+  };
   return {
-      {"same-stream-on-all-ranks", "same-stream-on-all-ranks", "random", "context_noise", 0, nullptr,
-       on_samples([](ToyStep& it) { rekey(it, RankSeed::same, it.step); })},
-      {"stream-keyed-by-rank", "stream-keyed-by-rank", "random", "context_noise", 0, nullptr,
-       on_samples([](ToyStep& it) { rekey(it, RankSeed::plus_rank, it.step); })},
-      {"stream-not-advanced", "stream-not-advanced", "random", "context_noise", 1, nullptr,
-       on_samples(late([](ToyStep& it) { rekey(it, RankSeed::keyed, it.step - 1); }))},
-      {"extra-draws", "extra-draws", "random", "dropout", 0, nullptr,
-       on_samples([](ToyStep& it) { it.ranks[1].streams["dropout"].second += 4; })},
-      {"draws-missing", "draws-missing", "random", "dropout", 0, nullptr,
-       on_samples([](ToyStep& it) { it.ranks[1].streams.erase("dropout"); })},
-      {"a stream that the reference lacks", "random-stream-differs", "random", "negatives", 0, nullptr,
-       on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.streams["negatives"] = {77 + static_cast<uint64_t>(rank.rank), 4};
-       })},
-      {"random-stream-differs", "random-stream-differs", "random", "dropout", 0, nullptr,
-       on_samples([](ToyStep& it) { it.ranks[1].streams["dropout"].first += 77; })},
-      {"scheduler-stepped-per-rank", "scheduler-stepped-per-rank", "control", "learning_rate", 1, nullptr,
-       on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.rate = learning_rate(*it.config, 3 * it.step);
-       })},
-      {"schedule-shifted", "schedule-shifted", "control", "learning_rate", 0, nullptr,
-       on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.rate = learning_rate(*it.config, it.step + 1);
-       })},
-      {"rate-scaled-linear", "rate-scaled-linear", "control", "learning_rate", 0, nullptr,
-       on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.rate *= 3;
-       })},
-      {"rate-scaled-sqrt", "rate-scaled-sqrt", "control", "learning_rate", 0, nullptr,
-       on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.rate *= std::sqrt(3.0);
-       })},
-      {"rate-differs", "rate-differs", "control", "learning_rate", 0, nullptr, on_samples([](ToyStep& it) {
-         for (ToyRank& rank : it.ranks) rank.rate *= 1.7;
-       })},
+      random("same-stream-on-all-ranks", "context_noise", [](ToyStep& it) { rekey(it, RankSeed::same, it.step); }),
+      random("stream-keyed-by-rank", "context_noise", [](ToyStep& it) { rekey(it, RankSeed::plus_rank, it.step); }),
+      random("stream-not-advanced", "context_noise", [](ToyStep& it) { rekey(it, RankSeed::keyed, it.step - 1); }, 1),
+      random("extra-draws", "dropout", [](ToyStep& it) { it.ranks[1].streams["dropout"].second += 4; }),
+      random("draws-missing", "dropout", [](ToyStep& it) { it.ranks[1].streams.erase("dropout"); }),
+      named("a stream that the reference lacks", random("random-stream-differs", "negatives", each([](ToyRank& rank) {
+        rank.streams["negatives"] = {77 + static_cast<uint64_t>(rank.rank), 4};
+      }))),
+      random("random-stream-differs", "dropout", [](ToyStep& it) { it.ranks[1].streams["dropout"].first += 77; }),
+      rate("scheduler-stepped-per-rank", [](const ToyStep& it) { return learning_rate(*it.config, 3 * it.step); }, 1),
+      rate("schedule-shifted", [](const ToyStep& it) { return learning_rate(*it.config, it.step + 1); }),
+      rate("rate-scaled-linear", times(3)),
+      rate("rate-scaled-sqrt", times(std::sqrt(3.0))),
+      rate("rate-differs", times(1.7)),
   };
 }
 

@@ -17,8 +17,7 @@ const std::vector<int64_t> kSeeds{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 /// Ten numbers of mean 0 and standard deviation 1, unevenly placed.
 constexpr double kSpread[] = {-0.44, 1.31, -1.02, 0.27, 0.66, -1.73, 0.12, 1.08, -0.72, 0.47};
 
-/// From `start` towards `end`, half way at step `half`; divisions only, so that every machine gives the same
-/// bits.
+// Divisions only, so that every machine gives the same bits.
 CurveBand curve(const std::string& metric, double start, double end, double half, double width, int64_t last,
                 int64_t stride) {
   CurveBand band{metric, {}, {}, {}, {}};

@@ -52,6 +52,13 @@ Results large_results(int cells, int points, int forced);
 // What they are put together from.
 namespace lockstep::fixture {
 
+/// From `start` towards `end`, half way at step `half`, in a band as wide as `width` at last.
+CurveBand curve(const std::string& metric, double start, double end, double half, double width, int64_t last,
+                int64_t stride);
+/// Of ten pairs, by Student's t.
+MetricDifference difference(const std::string& metric, double reference, double mean, double sd, bool higher);
+Outcome outcome(VerdictKind verdict, double mean, double sd, double loss, double cross_entropy,
+                const std::string& sentence);
 /// A forced step whose gradients are `ratio` times the reference's, with that residual, using that share of the band.
 ForcedStep forced(int64_t step, double ratio, double residual, double share);
 /// A mechanism within the band, using that share of it.
