@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@
 #include "harness/judge/trace/writer.h"
 #include "harness/plan/matrix/plan.h"
 #include "tests/support/made_run.h"
+#include "tests/support/said.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
 
@@ -26,8 +28,6 @@
 namespace lockstep {
 namespace {
 
-using support::parts_at;
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Tensors = std::vector<std::pair<std::string, std::vector<double>>>;
@@ -108,57 +108,25 @@ TEST_F(Certified, EqualBitsAreIdentical) {
   EXPECT_EQ(result.forced[0].groups[3].group, "temperature");
 }
 
-TEST_F(Certified, RoundingIsCertified) {
-  const Mechanism result = judge([](int64_t, Step& it) { it.gradients[3].second[0] *= 1 + 4e-16; });
-  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
-  EXPECT_GT(result.band_used, 0);
-  EXPECT_LT(result.band_used, 0.01);
-  EXPECT_FALSE(result.first_divergence);
-  EXPECT_THAT(result.sentence, AllOf(HasSubstr("Certified"), HasSubstr("1e-12"), HasSubstr("temperature")));
-}
-
-TEST_F(Certified, AGradientThatIsZeroBySymmetryIsJudgedByItsContributions) {
-  const Mechanism small = judge([](int64_t, Step& it) { it.gradients[2].second[0] = 1.5e-12; });
-  EXPECT_EQ(small.verdict, VerdictKind::within_envelope) << small.sentence;
-  EXPECT_NEAR(small.band_used, 0.75, 1e-9);
-  const Mechanism large = judge([](int64_t, Step& it) { it.gradients[2].second[0] = 2.5e-12; });
-  EXPECT_EQ(large.verdict, VerdictKind::divergent);
-}
-
-TEST_F(Certified, AnErrorOfOneGroupAtTheLastStepAloneIsFoundAndNamed) {
-  const Mechanism result = judge([](int64_t step, Step& it) {
+TEST_F(Certified, IsWhatDiffersByNoMoreThanRounding) {
+  support::Said said;
+  const auto judged = [&](const char* what, const std::function<void(int64_t step, Step&)>& change) {
+    const Mechanism result = judge(change);
+    said(what, fmt::format("{}: {}", name_of(result.verdict), result.sentence));
+    EXPECT_TRUE(std::isfinite(result.band_used) || std::string(what) == "a number that is none") << what;
+  };
+  judged("rounding", [](int64_t, Step& it) { it.gradients[3].second[0] *= 1 + 4e-16; });
+  judged("what is zero by symmetry, by less than its contributions allow", [](int64_t, Step& it) { it.gradients[2].second[0] = 1.5e-12; });
+  judged("by more", [](int64_t, Step& it) { it.gradients[2].second[0] = 2.5e-12; });
+  judged("one group at the last step alone", [](int64_t step, Step& it) {
     if (step == 60) it.gradients[1].second = {0, 0};
   });
-  ASSERT_THAT(result, parts_at({.step = 60}));
-  EXPECT_THAT(result.sentence,
-              AllOf(HasSubstr("Not certified"), HasSubstr("group action_encoder"), HasSubstr("0 times it")));
-  EXPECT_EQ(result.forced[0].groups[1].ratio, 1);
-  EXPECT_EQ(result.forced[1].groups[1].ratio, 0);
-  EXPECT_TRUE(std::isfinite(result.band_used));
-}
-
-TEST_F(Certified, AFactorThatFloat32WouldHideIsFound) {
-  const Mechanism result = judge([](int64_t, Step& it) {
+  judged("a factor that float32 would hide", [](int64_t, Step& it) {
     for (double& value : it.gradients[0].second) value *= 1 + 1e-9;
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  EXPECT_NEAR(result.forced[0].groups[0].ratio, 1 + 1e-9, 1e-12);
-}
-
-TEST_F(Certified, AWrongValueOfTheLossIsFoundWhereTheGradientIsRight) {
-  const Mechanism result = judge([](int64_t, Step& it) { it.loss = 7.5; });
-  EXPECT_THAT(result, parts_at({.where = "loss"}));
-}
-
-TEST_F(Certified, ANumberThatIsNoneIsNotCertified) {
-  const Mechanism result = judge([](int64_t, Step& it) { it.gradients[3].second[0] = std::nan(""); });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-}
-
-TEST_F(Certified, AMissingGradientIsNotCertified) {
-  const Mechanism result = judge([](int64_t, Step& it) { it.gradients.pop_back(); });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  EXPECT_THAT(result.sentence, HasSubstr("temperature"));
+  judged("the loss, where the gradient is right", [](int64_t, Step& it) { it.loss = 7.5; });
+  judged("a number that is none", [](int64_t, Step& it) { it.gradients[3].second[0] = std::nan(""); });
+  judged("a gradient that is missing", [](int64_t, Step& it) { it.gradients.pop_back(); });
 }
 
 TEST_F(Certified, AMissingStepIsATraceError) {
@@ -431,13 +399,7 @@ TEST(Certify, CountsTheStepsThatAgree) {
   EXPECT_EQ(result.asked, 50);
   EXPECT_EQ(result.steps, 50);
   EXPECT_FALSE(result.divergence.has_value());
-}
-
-TEST(Certify, CountsNoMoreThanAsked) {
-  TempFolder folder;
-  support::write_fake_run(folder / "emulated", run_of(60));
-  support::write_fake_run(folder / "real", run_of(50));
-  EXPECT_EQ(certify(folder / "emulated", folder / "real", 20).steps, 20);
+  EXPECT_EQ(certify(folder / "emulated", folder / "real", 20).steps, 20) << "no more than asked";
 }
 
 TEST(Certify, StopsAtTheFirstDifferingBit) {
@@ -553,46 +515,29 @@ struct Pair {
   }
 };
 
-TEST(CompareResults, EqualBitsAreIdenticalAndTheSentenceSaysWhatWasCompared) {
-  const Mechanism mechanism = Pair().compare();
-  EXPECT_EQ(mechanism.verdict, VerdictKind::identical);
-  EXPECT_EQ(mechanism.compared_steps, 3);
-  EXPECT_FALSE(mechanism.first_divergence);
-  EXPECT_THAT(mechanism.sentence,
-              HasSubstr("No trace was kept (trace: off): the final parameters' "
-                        "fingerprint, 1 final metrics and 12 values of curves were compared"));
-}
-
-TEST(CompareResults, NamesTheFirstStepOfACurveThatDiffersByOneBit) {
-  Pair pair;
-  double& value = pair.at("b", 1).curves["gradient_norm"].values[1];
-  value = std::nextafter(value, 2);
-  pair.at("b", 0).curves["loss"].values[2] = 1;
-  pair.at("b", 0).parameters_hash = "fedcba9876543210";
-  const Mechanism mechanism = pair.compare();
-  ASSERT_THAT(mechanism, parts_at({.step = 1, .rank = 1, .where = "gradient_norm"}));
-}
-
-TEST(CompareResults, FindsParametersThatNoCurveShows) {
-  Pair pair;
-  pair.at("b", 1).parameters_hash = "fedcba9876543210";
-  const Mechanism mechanism = pair.compare();
-  EXPECT_THAT(mechanism, parts_at({.rank = 1, .where = "final parameters"}));
-}
-
-TEST(CompareResults, FindsAMetricThatDiffers) {
-  Pair pair;
-  pair.at("b", 0).metrics["accuracy_24"] = 0.75;
-  EXPECT_EQ(pair.compare().first_divergence->where, "accuracy_24");
-}
-
-TEST(CompareResults, RefusesRunsWithoutAFingerprintOrAResult) {
-  Pair pair;
-  pair.at("a", 1).parameters_hash.clear();
-  EXPECT_THROW(pair.compare(), std::runtime_error);
-  Pair torn;
-  torn.results.erase("b/rank-1.result.json");
-  EXPECT_THROW(torn.compare(), std::runtime_error);
+TEST(CompareResults, NamesTheFirstBitThatDiffers) {
+  support::Said said;
+  const auto compared = [&said](const char* what, const std::function<void(Pair&)>& change) {
+    Pair pair;
+    change(pair);
+    std::string found;
+    const std::string error = support::thrown_by([&] {
+      const Mechanism mechanism = pair.compare();
+      found = fmt::format("{} of {} steps: {}", name_of(mechanism.verdict), mechanism.compared_steps, mechanism.sentence);
+    });
+    said(what, found.empty() ? error : found);
+  };
+  compared("nothing", [](Pair&) {});
+  compared("a curve from step 1, and what comes later", [](Pair& pair) {
+    double& value = pair.at("b", 1).curves["gradient_norm"].values[1];
+    value = std::nextafter(value, 2);
+    pair.at("b", 0).curves["loss"].values[2] = 1;
+    pair.at("b", 0).parameters_hash = "fedcba9876543210";
+  });
+  compared("parameters that no curve shows", [](Pair& pair) { pair.at("b", 1).parameters_hash = "fedcba9876543210"; });
+  compared("a metric", [](Pair& pair) { pair.at("b", 0).metrics["accuracy_24"] = 0.75; });
+  compared("no fingerprint", [](Pair& pair) { pair.at("a", 1).parameters_hash.clear(); });
+  compared("no result", [](Pair& pair) { pair.results.erase("b/rank-1.result.json"); });
 }
 
 }  // namespace

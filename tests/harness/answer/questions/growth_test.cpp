@@ -12,7 +12,6 @@
 #include "harness/answer/results/results.h"
 #include "harness/answer/results/words.h"
 #include "scenarios/energy/spec.h"
-#include "tests/support/json_schema.h"
 #include "tests/support/said.h"
 #include "tests/support/synthetic_matrix.h"
 
@@ -23,7 +22,6 @@ using support::certain_bounds;
 using support::NormalDraws;
 using support::Proportion;
 using support::scatter;
-using support::schema_violations;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -256,29 +254,6 @@ TEST(Growth, BetasOfTheirOwnAreNamed) {
   rules.add(LrRule::none, 0.0);
   rules.add(LrRule::sqrt, 0.0).config.beta2 = 0.99;
   EXPECT_EQ(rules.judge().front().rules[1].rule, "sqrt beta2=0.99");
-}
-
-TEST(ResultsJson, BringsNoiseScalesAndRulesBack) {
-  Results results = support::SyntheticMatrix::usual().judge();
-  const nlohmann::json schema = nlohmann::json::parse(results_schema());
-  EXPECT_THAT(results_to_json(results), AllOf(Not(HasSubstr("noise_scale")), Not(HasSubstr("growth"))));
-  const Rules rules = usual();
-  results.cells[0].noise_scale = rules.cells[0].noise_scale;
-  results.cells[0].noise_scale->caveat = "Holds for \"local\" alone.";
-  results.growth = rules.judge();
-  results.growth[0].measured_exponent = std::nan("");
-  const std::string text = results_to_json(results);
-  const Results back = results_from_json(text, "results.json");
-  EXPECT_EQ(results_to_json(back), text);
-  EXPECT_THAT(schema_violations(nlohmann::json::parse(text), schema), IsEmpty());
-  EXPECT_EQ(back.cells[0].noise_scale->at, results.cells[0].noise_scale->at);
-  EXPECT_EQ(back.cells[0].noise_scale->batch, 35);
-  EXPECT_FALSE(back.cells[1].noise_scale);
-  ASSERT_EQ(back.growth.size(), 1U);
-  EXPECT_EQ(back.growth[0].to, (Layout{8, 3}));
-  EXPECT_EQ(back.growth[0].rules[2].rule, "sqrt");
-  EXPECT_EQ(back.growth[0].predicted_interval.low, results.growth[0].predicted_interval.low);
-  EXPECT_EQ(back.growth[0].sentence, results.growth[0].sentence);
 }
 
 TEST(MatrixJudge, AsksForTheNoiseScaleOfTheFirstSeedsRun) {

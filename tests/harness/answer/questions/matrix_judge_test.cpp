@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -110,11 +109,16 @@ TEST(MatrixJudge, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(results_to_json(matrix.judge()), one);
 }
 
-/// The verdict, and of a failure all of it; then the exit status.
+/// The verdict, what mechanism and outcome say where it is another (of the mechanism not that it is within its envelope), and of a
+/// failure all of it; then the exit status.
 std::string text_of(const Results& results) {
   std::string text;
   for (const CellResult& cell : results.cells) {
     text += fmt::format("{}{}", name_of(cell.verdict), cell.as_expected ? "" : ", not as expected");
+    if (const auto& m = cell.mechanism; m && m->verdict != cell.verdict && m->verdict != VerdictKind::within_envelope)
+      text += fmt::format(", mechanism {}", name_of(m->verdict));
+    if (const auto& m = cell.mechanism; m && m->first_divergence) text += fmt::format(" from step {}", m->first_divergence->step);
+    if (const auto& o = cell.outcome; o && o->verdict != cell.verdict) text += fmt::format(", outcome {}", name_of(o->verdict));
     if (const auto& f = cell.failure; f)
       text += fmt::format(", {} {} {}: {}", to_word(f->kind), f->run, f->rank, f->message);
     text += "; ";
@@ -147,12 +151,57 @@ TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
     std::erase_if(m.plan.runs, [](const PlannedRun& run) { return run.role == RunRole::certify; });
     m.plan.matrix.ranks = RanksPolicy::emulated;
   };
+  // A fault planted in a run of each of two seeds, of which some have acted.
+  const auto planted = [&](const std::vector<std::string>& acted) {
+    return [=](M& m) {
+      mechanism(m);
+      for (PlannedRun& run : m.plan.runs) {
+        if (run.cell == "8x3 planted" && run.role == RunRole::cell) run.config.mutant.name = "collective_extra";
+      }
+      for (const std::string& run : acted) m.result(run).faults_acted = {"mutant"};
+    };
+  };
+  const auto parted_at = [](int64_t step) {
+    Certification parted;
+    parted.steps = step;
+    parted.divergence.emplace().step = step;
+    return parted;
+  };
+  // The cell under another name, after so many steps.
+  const auto twin = [](int64_t steps) {
+    return [=](M& m) {
+      Cell& cell = m.plan.matrix.cells.emplace_back(m.plan.matrix.cells[0]);
+      cell.name = "8x3 twin";
+      cell.config.steps = steps;
+    };
+  };
   struct Row {
     const char* what;
     SyntheticMatrix matrix;
     std::function<void(M&)> change = {};
   };
   const Row rows[] = {
+      {"a mechanism that parts, and one that does not", with(1, {global, {"8x3 grad x 8"}}),
+       [&](M& m) {
+         mechanism(m);
+         m.mechanisms["8x3 grad x 8 seed 0"].verdict = VerdictKind::divergent;
+         m.mechanisms["8x3 grad x 8 seed 0"].first_divergence.emplace().step = 17;
+       }},
+      {"an outcome, though the mechanism is asked", with(4, {{"8x3 global", -0.2}}), mechanism},
+      {"a fault that never acted, whatever is expected", with(2, {{"8x3 planted", 0, 0.008, 0, false, {VerdictKind::failed}}}),
+       planted({})},
+      {"one that acted with one seed alone", with(2, {{"8x3 planted"}}), planted({"8x3 planted seed 0"})},
+      {"one that acted with each", with(2, {{"8x3 planted"}}), planted({"8x3 planted seed 0", "8x3 planted seed 1"})},
+      {"no traces", with(3, {global}),
+       [](M& m) {
+         for (PlannedRun& run : m.plan.runs) run.config.trace = TraceLevel::off;
+         m.mechanisms.clear();
+       }},
+      {"real ranks that part from the emulated run, whatever is expected",
+       with(10, {{"8x3 same", 0, 0.008, 0, false, same}, {"8x3 other", 0, 0.008, 0, false, {VerdictKind::divergent}}}),
+       [&](M& m) { m.certifications["8x3 same certify"] = m.certifications["8x3 other certify"] = parted_at(7); }},
+      {"a run that the plan holds under another name", with(3, {global}), twin(100)},
+      {"one that it does not hold", with(3, {global}), twin(99)},
       {"another verdict than expected, and one of which nothing is expected",
        with(10, {{"8x3 global", -0.094, 0.02, 0, false, same}, {"8x3 free", -0.094, 0.02}})},
       {"one seed", with(1, {{"8x3 global", 0, 0, 0, false, same}})},
@@ -195,37 +244,6 @@ TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
   }
 }
 
-TEST(MatrixJudge, TheMechanismAnswersAMechanismQuestion) {
-  SyntheticMatrix matrix(1);
-  matrix.plan.matrix.question = "mechanism";
-  matrix.add_cell(
-      {"8x3 global", 0.0, 0.0, 0.0, false, {VerdictKind::identical, VerdictKind::within_envelope}});
-  matrix.add_cell(
-      {"8x3 grad x 8", 0.0, 0.0, 0.0, false, {VerdictKind::identical, VerdictKind::within_envelope}});
-  Mechanism& planted = matrix.mechanisms["8x3 grad x 8 seed 0"];
-  planted.verdict = VerdictKind::divergent;
-  planted.first_divergence.emplace();
-  planted.first_divergence->step = 17;
-  planted.sentence = "Step 17, local gradients, rank 5: head.weight.";
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::within_envelope);
-  EXPECT_FALSE(results.cells[0].outcome) << "one seed, and the outcome is not asked for";
-  EXPECT_TRUE(results.cells[0].as_expected);
-  EXPECT_EQ(results.cells[1].verdict, VerdictKind::divergent);
-  EXPECT_EQ(results.cells[1].mechanism->first_divergence->step, 17);
-  EXPECT_EQ(results.summary.exit_code, 1);
-}
-
-TEST(MatrixJudge, SeveralSeedsGiveAnOutcomeBesideTheMechanism) {
-  SyntheticMatrix matrix(4);
-  matrix.plan.matrix.question = "mechanism";
-  matrix.add_cell({"8x3 global", -0.2});
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::within_envelope);
-  ASSERT_TRUE(results.cells[0].outcome);
-  EXPECT_EQ(results.cells[0].outcome->verdict, VerdictKind::divergent);
-}
-
 TEST(MatrixJudge, AFailureThatTheLauncherSawFailsTheCellAlone) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   Failure died;
@@ -245,65 +263,6 @@ TEST(MatrixJudge, AFailureThatTheLauncherSawFailsTheCellAlone) {
   EXPECT_EQ(cell_of(results, "8x3 local").verdict, VerdictKind::divergent);
   EXPECT_EQ(results.summary.exit_code, 3);
   ASSERT_FALSE(cell.curves.empty()) << "the seeds that finished";
-}
-
-TEST(MatrixJudge, AFaultThatNeverActedIsNoVerdictWhateverIsExpected) {
-  SyntheticMatrix matrix(2);
-  matrix.add_cell({"8x3 planted", 0.0, 0.008, 0.0, false, {VerdictKind::failed}});
-  matrix.plan.matrix.question = "mechanism";
-  for (PlannedRun& run : matrix.plan.runs) {
-    if (run.cell == "8x3 planted" && run.role == RunRole::cell) run.config.mutant.name = "collective_extra";
-  }
-  const Results idle = matrix.judge();
-  EXPECT_EQ(idle.cells[0].verdict, VerdictKind::failed);
-  ASSERT_TRUE(idle.cells[0].failure);
-  EXPECT_EQ(idle.cells[0].failure->kind, FailureKind::idle);
-  EXPECT_FALSE(idle.cells[0].as_expected);
-  EXPECT_EQ(idle.summary.exit_code, 1);
-  EXPECT_THAT(idle.summary.sentence, HasSubstr("the planted fault collective_extra"));
-  EXPECT_THAT(idle.summary.sentence, HasSubstr("never acted"));
-
-  matrix.result("8x3 planted seed 0", 7).faults_acted = {"mutant"};
-  EXPECT_EQ(matrix.judge().cells[0].failure->kind, FailureKind::idle) << "that of the other seed has not";
-  matrix.result("8x3 planted seed 1").faults_acted = {"mutant"};
-  matrix.plan.matrix.cells[0].expected = {VerdictKind::within_envelope};
-  const Results acted = matrix.judge();
-  EXPECT_EQ(acted.cells[0].verdict, VerdictKind::within_envelope);
-  EXPECT_EQ(acted.summary.exit_code, 0);
-}
-
-TEST(MatrixJudge, WithoutTracesTheMechanismIsUndecided) {
-  SyntheticMatrix matrix(3);
-  matrix.add_cell({"8x3 global"});
-  for (PlannedRun& run : matrix.plan.runs) run.config.trace = TraceLevel::off;
-  matrix.mechanisms.clear();
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
-  EXPECT_EQ(results.cells[0].mechanism->verdict, VerdictKind::inconclusive);
-  EXPECT_THAT(results.cells[0].mechanism->sentence, HasSubstr("No traces were kept"));
-}
-
-TEST(MatrixJudge, RealRanksThatPartFromTheEmulatedRunAreNeverAsExpected) {
-  for (VerdictKind expected : {VerdictKind::equivalent, VerdictKind::divergent}) {
-    SyntheticMatrix matrix = SyntheticMatrix::usual();
-    matrix.add_cell({"8x3 raced", 0.0, 0.008, 0.0, false, {expected}});
-    Certification parted;
-    parted.steps = 7;
-    parted.divergence.emplace();
-    parted.divergence->step = 7;
-    parted.divergence->sentence = "Step 7, reduced gradients, bucket 1.";
-    matrix.certifications["8x3 raced certify"] = parted;
-    const Results results = matrix.judge();
-    const CellResult& cell = cell_of(results, "8x3 raced");
-    EXPECT_EQ(cell.mechanism->verdict, VerdictKind::divergent);
-    EXPECT_EQ(cell.mechanism->first_divergence->step, 7);
-    EXPECT_EQ(cell.verdict, VerdictKind::divergent);
-    EXPECT_EQ(cell.outcome->verdict, VerdictKind::equivalent);
-    EXPECT_FALSE(cell.as_expected);
-    EXPECT_EQ(cell.certification.steps, 7);
-    EXPECT_EQ(results.summary.exit_code, 1);
-    EXPECT_THAT(results.summary.sentence, HasSubstr("The real ranks differ from the emulated run"));
-  }
 }
 
 /// A cell whose forced runs are planned beside those of another reference.
@@ -347,19 +306,6 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(MatrixJudge, ARunThatThePlanHoldsUnderAnotherNameIsFoundByItsHash) {
-  SyntheticMatrix matrix(3);
-  matrix.add_cell({"8x3 global"});
-  Cell twin = matrix.plan.matrix.cells[0];
-  twin.name = "8x3 twin";
-  matrix.plan.matrix.cells.push_back(twin);
-  EXPECT_EQ(matrix.judge().cells[1].verdict, VerdictKind::equivalent);
-  twin.config.steps = 99;
-  matrix.plan.matrix.cells[1] = twin;
-  EXPECT_THAT(matrix.judge().cells[1].failure->message,
-              HasSubstr("the plan has no run of seed 0 of 8x3 twin"));
-}
-
 TEST(MatrixJudge, ReferencesAreListedOnceWithTheirMeansAndCurves) {
   const Results results = SyntheticMatrix::usual().judge();
   ASSERT_EQ(results.references.size(), 1u);
@@ -394,12 +340,10 @@ expect:
 
 class JudgeMatrix : public testing::Test {
  protected:
-  JudgeMatrix() : out_(testing::TempDir() + "lockstep_judge_matrix_" + std::to_string(::getpid())) {
-    std::filesystem::remove_all(out_);
+  JudgeMatrix() {
     plan_ = make_plan(parse_matrix(kConfig, "by_hand.yaml", {}), out_, {"build", "libtorch", "isa", "data"});
     for (const PlannedRun& run : plan_.runs) write_run(run);
   }
-  ~JudgeMatrix() override { std::filesystem::remove_all(out_); }
 
   std::string dir_of(const PlannedRun& run) const { return out_ + "/runs/" + run.id; }
   const PlannedRun& run_of(const std::string& cell, RunRole role, int64_t seed) const {
@@ -467,7 +411,8 @@ class JudgeMatrix : public testing::Test {
     writer.finish();
   }
 
-  std::string out_;
+  const TempFolder folder_;
+  const std::string out_ = folder_.path();
   Plan plan_;
 };
 

@@ -540,15 +540,6 @@ TEST(Controls, OfItsOwnQuestionOneControlIsEnough) {
   EXPECT_THAT(uncontrolled_references(results), ElementsAre("1x24 layer"));
 }
 
-TEST(Controls, AMatrixWithoutControlsSaysSoOfAllCells) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"3x8", 0.001, 0.008});
-  matrix.add_cell({"8x3", -0.001, 0.008});
-  const std::string sentence = matrix.judge().summary.sentence;
-  EXPECT_THAT(sentence, HasSubstr("3x8 and 8x3 came out equivalent to 1x24 global: "));
-  EXPECT_THAT(sentence, HasSubstr("so nothing shows that a difference would be noticed in these comparisons."));
-}
-
 TEST(Controls, AnotherCellThatCameOutDivergentShowsAsMuch) {
   Results results = with_second_question("1x24 layer", {{"negatives", "layer"}});
   CellResult divergent = results.cells[1];
@@ -558,31 +549,10 @@ TEST(Controls, AnotherCellThatCameOutDivergentShowsAsMuch) {
   EXPECT_THAT(uncontrolled_references(results), IsEmpty());
 }
 
-TEST(Controls, ADifferenceThatWasSeenNeedsNoControl) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"8x3 local", -0.094, 0.02});
-  const Results results = matrix.judge();
-  EXPECT_THAT(results.summary.uncontrolled, IsEmpty());
-  EXPECT_THAT(results.summary.sentence, HasSubstr("8x3 local does not train the same as 1x24 global"));
-}
-
-TEST(Controls, SaysHowSmallADifferenceCouldBeSeenAndHowFarTheControlLies) {
+TEST(Controls, TheCellThatScattersMoreCountsForAll) {
   const Results results = SyntheticMatrix::usual().judge();
-  const double seen = results.cells[1].outcome->detectable;
-  EXPECT_EQ(seen, results.cells[0].outcome->detectable) << "the cell that scatters more counts for all";
-  EXPECT_NEAR(seen, 0.056, 0.0005);
-  EXPECT_THAT(results.summary.sentences.at(2),
-              AllOf(HasSubstr("Against 1x24 global a true difference in 24-way accuracy of 0.0"),
-                    HasSubstr(" or more is found with probability 0.8 or more (10 paired seeds with the spread of 8x3 "
-                              "local, at its upper bound); the closest cell that was found to differ, 8x3 local, differs by 3 margins: "
-                              "it does not show that a small difference would be noticed.")));
-  // With the control alone.
-  SyntheticMatrix far;
-  far.add_cell({"8x3 global", 0.001, 0.008});
-  far.add_cell({"8x3 global lr_scale=0.125", -0.347, 0.018, 0.2, true});
-  EXPECT_THAT(far.judge().summary.sentences.at(2),
-              HasSubstr("; its power control 8x3 global lr_scale=0.125 differs by 12 margins: it does not show that a "
-                        "small difference would be noticed."));
+  EXPECT_EQ(results.cells[1].outcome->detectable, results.cells[0].outcome->detectable);
+  EXPECT_NEAR(results.cells[1].outcome->detectable, 0.056, 0.0005);
 }
 
 TEST(Controls, SaysWhereTheMarginIsMuchOfWhatIsLearnt) {

@@ -1,15 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <limits>
-#include <sstream>
 
 #include "harness/answer/results/words.h"
-#include "harness/base/json.h"
 #include "harness/base/numbers.h"
-#include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
 
 // What a whole matrix says of learning: families of cells, curves, metrics that are not finite, one seed.
@@ -58,23 +54,6 @@ TEST(Family, LeavesOutPowerControlsAndPairsThatDifferInNoise) {
   EXPECT_NEAR(results.cells[0].outcome->p_holm, 3 * results.cells[0].outcome->p_different, 1e-12);
   EXPECT_EQ(results.cells[3].outcome->p_holm, results.cells[3].outcome->p_different);
   EXPECT_EQ(results.cells[4].outcome->p_holm, results.cells[4].outcome->p_different);
-}
-
-TEST(AllAtOnce, IsSaidWhereEveryCellIsEquivalent) {
-  SyntheticMatrix matrix;
-  matrix.add_cell({"3x8", 0.001, 0.008});
-  matrix.add_cell({"8x3", -0.001, 0.008});
-  matrix.add_cell({"control", -0.347, 0.018, 0.0, true, {}});
-  EXPECT_THAT(
-      matrix.judge().summary.sentence,
-      HasSubstr("All 2 together are equivalent at level 0.05 too, by an intersection-union test."));
-  SyntheticMatrix open = matrix, dead = matrix;
-  open.add_cell({"wide", 0.0, 0.3});
-  EXPECT_THAT(open.judge().summary.sentence, Not(HasSubstr("intersection-union")));
-  dead.add_cell({"dead", 0.0});
-  dead.results.erase(dead.path_of("dead seed 0", 0));
-  ASSERT_EQ(dead.judge().cells.back().verdict, VerdictKind::failed);
-  EXPECT_THAT(dead.judge().summary.sentence, Not(HasSubstr("intersection-union"))) << "a cell that failed";
 }
 
 TEST(OneSeed, IsUndecidedWithTheSeedsNeededAndDoesNotEndWellByItself) {
@@ -150,42 +129,6 @@ TEST(NotFinite, TheCurveOfThePrimaryMetricFailsTheCellByRunSeedAndStep) {
   EXPECT_EQ(cell.failure->kind, FailureKind::nonfinite);
   EXPECT_EQ(cell.failure->run, "8x3 global seed 6");
   EXPECT_EQ(cell.failure->message, "accuracy_24 is nan on rank 0 at step 50, seed 6");
-}
-
-TEST(LearningJson, ComesBackAsItWas) {
-  SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.plan.matrix.primary.target = 0.68;
-  matrix.result("8x3 global seed 6").metrics["cross_entropy_24"] = kNaN;
-  Results results = matrix.judge();
-  results.cells[1].outcome->curves[0].note = "matched by samples seen";
-  const std::string text = results_to_json(results);
-  const Results again = results_from_json(text, "results.json");
-  EXPECT_EQ(results_to_json(again), text);
-  const Outcome &was = *results.cells[1].outcome, &is = *again.cells[1].outcome;
-  EXPECT_EQ(is.sd_upper, was.sd_upper);
-  EXPECT_EQ(is.power_half, was.power_half);
-  EXPECT_EQ(is.p_holm, was.p_holm);
-  EXPECT_EQ(is.p_different, was.p_different);
-  EXPECT_EQ(is.p_equivalent, was.p_equivalent);
-  ASSERT_EQ(is.estimates.size(), was.estimates.size());
-  EXPECT_GT(is.estimates.size(), 2u);
-  EXPECT_EQ(is.estimates.back().what, was.estimates.back().what);
-  EXPECT_EQ(is.estimates.back().interval.low, was.estimates.back().interval.low);
-  EXPECT_EQ(is.curves.at(0).low, was.curves.at(0).low);
-  EXPECT_EQ(is.curves.at(0).first_beyond, was.curves.at(0).first_beyond);
-  EXPECT_EQ(is.curves.at(0).note, "matched by samples seen");
-  EXPECT_EQ(is.target->cell_median, was.target->cell_median);
-  EXPECT_EQ(is.target->later, was.target->later);
-  EXPECT_EQ(again.cells[0].outcome->notes, results.cells[0].outcome->notes);
-  const auto schema = nlohmann::json::parse(results_schema());
-  EXPECT_THAT(support::schema_violations(nlohmann::json::parse(text), schema), IsEmpty());
-}
-
-TEST(LearningJson, RefusesACurveWithListsOfUnequalLength) {
-  auto document = nlohmann::json::parse(results_to_json(SyntheticMatrix::usual().judge()));
-  document["verdicts"][0]["statistics"]["curves"][0]["low"].erase(0);
-  seal(document);
-  EXPECT_THROW(results_from_json(document.dump(), "results.json"), std::runtime_error);
 }
 
 }  // namespace

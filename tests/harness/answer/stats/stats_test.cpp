@@ -14,6 +14,7 @@
 #include "harness/answer/stats/estimates.h"
 #include "harness/answer/stats/outcome.h"
 #include "harness/base/numbers.h"
+#include "tests/support/said.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -487,23 +488,13 @@ SyntheticMatrix collapsing(double loss) {
   return matrix;
 }
 
-TEST(Skewness, AVerdictByTSaysThatItsDifferencesAreSkewed) {
-  const Results results = collapsing(0.2).judge();
-  ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
-  EXPECT_LE(results.cells[0].outcome->p_skewed, 0.001);
-  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("; the paired differences are skewed or have outliers"));
-  EXPECT_THAT(results.summary.sentence, HasSubstr("In 8x3, the paired differences are skewed or have outliers "
-                                                  "(skewness -2."));
-  EXPECT_THAT(collapsing(0).judge().summary.sentence, Not(HasSubstr("skewed")));
-}
-
-TEST(Skewness, TheSignTestHasNothingToWarnOf) {
-  SyntheticMatrix matrix = collapsing(0.2);
-  matrix.plan.matrix.primary.test = OutcomeTest::sign;
-  const Results results = matrix.judge();
-  EXPECT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
-  EXPECT_THAT(results.summary.sentence, Not(HasSubstr("skewed")));
-  EXPECT_THAT(results.summary.sentence, HasSubstr(" in the median, margin 0.3"));
+TEST(Skewness, IsSaidOfAVerdictByTAlone) {
+  support::Said said;
+  SyntheticMatrix sign = collapsing(0.2);
+  sign.plan.matrix.primary.test = OutcomeTest::sign;
+  said("by t", collapsing(0.2).judge().summary.sentence);
+  said("by the sign test, which has nothing to warn of", sign.judge().summary.sentence);
+  said("without a seed that collapses", collapsing(0).judge().summary.sentence);
 }
 
 /// How often n log-normal differences whose mean lies at the margin are called equivalent.
@@ -551,51 +542,22 @@ Results judged(double effect, double sd, double pair_sd, const std::string& kind
   return matrix.judge();
 }
 
-TEST(Rounding, AVerdictThatRoundingAloneMayTurnSaysSo) {
+TEST(Rounding, IsSaidWhereItMayTurnAVerdictOrIsLarge) {
   const Results results = judged(0.009, 0.028, 0.028);
-  const CellResult& cell = results.cells[0];
-  ASSERT_EQ(cell.verdict, VerdictKind::equivalent);
-  ASSERT_TRUE(cell.outcome->rounding);
-  EXPECT_NEAR(cell.outcome->rounding->sd, 0.028, 1e-12);
-  EXPECT_EQ(cell.outcome->rounding->n, 10);
-  EXPECT_NEAR(cell.outcome->rounding->shift, 2.262157162798205 * 0.028 * std::sqrt(0.2), 1e-9);
-  const std::string said =
-      "rounding alone changes it: where only rounding differs (A-A pair), runs of one seed differ with "
-      "a standard deviation "
-      "of 0.028 (10 seeds), so on another machine the difference may be 0.028 or more higher or lower, "
-      "and the verdict "
-      "may change.";
-  EXPECT_THAT(cell.outcome->sentence, HasSubstr("; " + said));
-  EXPECT_THAT(results.summary.sentence, HasSubstr("In 8x3 lr=8, " + said));
+  const RoundingShift& shift = *results.cells[0].outcome->rounding;
+  EXPECT_NEAR(shift.sd, 0.028, 1e-12);
+  EXPECT_EQ(shift.n, 10);
+  EXPECT_NEAR(shift.shift, 2.262157162798205 * 0.028 * std::sqrt(0.2), 1e-9);
   EXPECT_FALSE(results.cells[2].outcome->rounding) << "an A/A pair is judged by nothing";
-}
-
-TEST(Rounding, SoDoesAnUndecidedCellThatItMayDecide) {
-  const Results results = judged(0.027, 0.028, 0.028);
-  ASSERT_EQ(results.cells[0].verdict, VerdictKind::inconclusive);
-  EXPECT_TRUE(may_turn(*results.cells[0].outcome));
-  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("and the verdict may change"));
-}
-
-TEST(Rounding, ASteadyPairSaysNothing) {
-  const Results results = judged(0.001, 0.008, 0.002);
-  ASSERT_TRUE(results.cells[0].outcome->rounding);
-  EXPECT_FALSE(is_unsteady(*results.cells[0].outcome));
-  EXPECT_THAT(results.summary.sentence, Not(HasSubstr("another machine")));
-}
-
-TEST(Rounding, ALargeShiftIsSaidOfAVerdictThatHoldsAllTheSame) {
-  const Results results = judged(-0.3, 0.02, 0.03);
-  const Outcome& outcome = *results.cells[0].outcome;
-  ASSERT_EQ(outcome.verdict, VerdictKind::divergent);
-  EXPECT_FALSE(may_turn(outcome));
-  EXPECT_TRUE(is_unsteady(outcome));
-  EXPECT_THAT(rounding_in_words(outcome), AllOf(HasSubstr("on another machine"), Not(HasSubstr("verdict"))));
-}
-
-TEST(Rounding, OtherRandomDrawsAreNoRounding) {
-  EXPECT_FALSE(judged(0.009, 0.028, 0.028, "random_draws").cells[0].outcome->rounding);
-  EXPECT_TRUE(judged(0.009, 0.028, 0.028, "row_order").cells[0].outcome->rounding);
+  support::Said said;
+  const auto say = [&said](const char* what, const Results& of) { said(what, of.cells[0].outcome->sentence); };
+  said("of a whole matrix", results.summary.sentence);
+  say("a verdict that rounding alone may turn", results);
+  say("an undecided cell that it may decide", judged(0.027, 0.028, 0.028));
+  say("a steady pair", judged(0.001, 0.008, 0.002));
+  say("a large shift, of a verdict that holds all the same", judged(-0.3, 0.02, 0.03));
+  say("other random draws are no rounding", judged(0.009, 0.028, 0.028, "random_draws"));
+  say("another order of the rows is", judged(0.009, 0.028, 0.028, "row_order"));
 }
 
 TEST(Rounding, PairsOfTheCellItselfCountBesideThoseOfItsReference) {
@@ -613,15 +575,6 @@ TEST(Rounding, PairsOfTheCellItselfCountBesideThoseOfItsReference) {
   note_rounding(both);
   EXPECT_NEAR(both[0].outcome->rounding->sd, std::sqrt((0.04 * 0.04 + 0.03 * 0.03) / 2), 1e-12);
   EXPECT_EQ(both[0].outcome->rounding->pairs, "A-A pair and that of the reference");
-}
-
-TEST(Rounding, ComesBackFromResultsJson) {
-  const Results results = judged(0.009, 0.028, 0.028);
-  const Results again = results_from_json(results_to_json(results), "results.json");
-  ASSERT_TRUE(again.cells[0].outcome->rounding);
-  EXPECT_EQ(again.cells[0].outcome->rounding->shift, results.cells[0].outcome->rounding->shift);
-  EXPECT_EQ(again.cells[0].outcome->detectable, results.cells[0].outcome->detectable);
-  EXPECT_EQ(again.cells[0].outcome->p_skewed, results.cells[0].outcome->p_skewed);
 }
 
 }  // namespace
