@@ -116,7 +116,29 @@ class Launchers : public testing::Test {
       expect_same_traces(folder_ / (name + "-local"), folder_ / (name + "-other"));
     }
   }
+  /// A folder with what a run of three ranks needs, which has been run as "local" before; `done_` is that run's.
+  std::string prepared(const std::string& name) {
+    if (done_.empty()) {
+      EXPECT_EQ(run("rung", "local", "local").code, 0);
+      for (const auto& entry : std::filesystem::directory_iterator(folder_ / "local/runs"))
+        if (entry.path().filename().string().find("emulated") == std::string::npos) done_ = entry.path().string();
+    }
+    std::filesystem::create_directory(folder_ / name);
+    std::filesystem::copy_file(done_ + "/run.json", folder_ / name + "/run.json");
+    return folder_ / name;
+  }
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  std::unique_ptr<Program> by_hand(const std::string& run, const std::vector<std::string>& more, const Variables& variables = {}) const {
+    std::vector<std::string> words{LOCKSTEP_BINARY_DIR "/bin/lockstep-rank", "run", run};
+    words.insert(words.end(), more.begin(), more.end());
+    return std::make_unique<Program>(words, folder_.path(), variables);
+  }
+  ProgramEnd lockstep(std::vector<std::string> words) const {
+    words.insert(words.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
+    return Program(words, folder_.path(), {}).end();
+  }
   const TempFolder folder_;
+  std::string done_;
 };
 
 bool lacks(const std::string& program) {
@@ -142,23 +164,6 @@ std::string on_three_hosts(const TempFolder& folder) {
   std::vector<std::string> hosts;
   for (const std::string rank : {"0", "1", "2"}) hosts.push_back("LOCKSTEP_HOST=h" + rank + " LOCKSTEP_ADDRESS=127.0.0.1" + rank);
   return launcher_by(folder, hosts);
-}
-
-TEST_F(Launchers, ARankThatHangsOnAnotherHostIsNamed) {
-  std::string config = kLadder;
-  config.replace(config.find("steps: 4"), 8, "steps: 300\nwatch: {step_s: 3}");
-  std::ofstream(folder_ / "long.yaml") << config;
-  std::unique_ptr<Program> matrix = begun("long", on_three_hosts(folder_), "out");
-  // When it trains.
-  const std::string run = wait_for_rank_process(2);
-  ASSERT_FALSE(run.empty());
-  HeartbeatFile heartbeats = HeartbeatFile::open(run + "/heartbeat", 3);
-  for (const double until = monotonic_s() + 60; heartbeats.step(2) < 3 && monotonic_s() < until;) ::poll(nullptr, 0, 20);
-  ASSERT_GE(heartbeats.step(2), 3);
-  ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
-  const ProgramEnd end = matrix->end();
-  EXPECT_EQ(end.code, 4) << end.err;
-  EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host h2 (process ")));
 }
 
 /// A network of its own, as a container has, on a cable to this host, or to another such network, that can be cut.
@@ -425,52 +430,36 @@ TEST_F(Launchers, ACheckStartsTasksOfSlurm) {
 }
 
 TEST_F(Launchers, ARankStartedByHandWithAConflictingEnvironmentIsRefused) {
-  ASSERT_EQ(run("rung", "local", "done").code, 0);
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "done/runs")) {
-    if (entry.path().filename().string().find("emulated") != std::string::npos) continue;
-    std::filesystem::create_directory(folder_ / "again");
-    std::filesystem::copy_file(entry.path() / "run.json", folder_ / "again/run.json");
-  }
-  const std::string program = LOCKSTEP_BINARY_DIR "/bin/lockstep-rank";
-  const std::vector<std::pair<std::string, std::string>> both = {
-      {"RANK", "0"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
-  expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), both).end(),
-                     testing::AllOf(HasSubstr("torchrun says rank 0 of 3, and PMI says rank 1 of 3"), HasSubstr("PMI_RANK=1"),
-                                    HasSubstr("say --environment NAME")));
-  expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), {{"RANK", "0"}, {"WORLD_SIZE", "3"}}).end(),
-                     HasSubstr("missing: LOCAL_RANK, MASTER_ADDR, MASTER_PORT"));
-  expect_usage_error(Program({program, "run", folder_ / "again", "--rank", "0", "--world", "2"}, folder_.path(), {}).end(),
-                     HasSubstr("brings 2 processes and this run wants 3"));
-  expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), {}).end(),
-                     HasSubstr("nobody says which of them this is"));
-  expect_usage_error(Program({program, "run", folder_ / "nothing"}, folder_.path(), {}).end(), HasSubstr("lockstep plan CONFIG --prepare"));
-  const ProgramEnd alone = Program({program, "run", folder_ / "again", "--rank", "0", "--world", "3", "--within", "0.3"}, folder_.path(), {}).end();
+  const std::string again = prepared("again");
+  const auto end_of = [&](const std::vector<std::string>& more, const Variables& variables = {}) {
+    return by_hand(again, more, variables)->end();
+  };
+  Variables torchrun = {{"RANK", "0"}, {"WORLD_SIZE", "3"}};
+  expect_usage_error(end_of({}, torchrun), HasSubstr("missing: LOCAL_RANK, MASTER_ADDR, MASTER_PORT"));
+  torchrun.insert(torchrun.end(), {{"LOCAL_RANK", "0"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
+  expect_usage_error(end_of({}, torchrun), testing::AllOf(HasSubstr("torchrun says rank 0 of 3, and PMI says rank 1 of 3"),
+                                                          HasSubstr("PMI_RANK=1"), HasSubstr("say --environment NAME")));
+  expect_usage_error(end_of({"--rank", "0", "--world", "2"}), HasSubstr("brings 2 processes and this run wants 3"));
+  expect_usage_error(end_of({}), HasSubstr("nobody says which of them this is"));
+  expect_usage_error(by_hand(folder_ / "nothing", {})->end(), HasSubstr("lockstep plan CONFIG --prepare"));
+  const ProgramEnd alone = end_of({"--rank", "0", "--world", "3", "--within", "0.3"});
   EXPECT_EQ(alone.code, 4);
   EXPECT_THAT(alone.err, HasSubstr("ranks of 3 did not come in time: ranks 1, 2."));
   // Nobody answers at MASTER_ADDR, and rank 0 never comes.
-  std::filesystem::create_directory(folder_ / "orphaned");
-  std::filesystem::copy_file(folder_ / "again/run.json", folder_ / "orphaned/run.json");
   const ProgramEnd orphan =
-      Program({program, "run", folder_ / "orphaned", "--within", "0.3"}, folder_.path(),
-              {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "29500"}}).end();
+      by_hand(prepared("orphaned"), {"--within", "0.3"},
+              {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "29500"}})->end();
   EXPECT_EQ(orphan.code, 4);
   EXPECT_THAT(orphan.err, testing::AllOf(HasSubstr("rank 0 did not come in time; rank 1 waited in"), HasSubstr("wherever MASTER_ADDR points: is rank 0 started")));
 }
 
 TEST_F(Launchers, RanksThatCannotReachRankZeroEndWithItAtOnce) {
-  ASSERT_EQ(run("rung", "local", "done").code, 0);
-  std::filesystem::create_directory(folder_ / "again");
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "done/runs")) {
-    if (entry.path().filename().string().find("emulated") == std::string::npos) std::filesystem::copy_file(entry.path() / "run.json", folder_ / "again/run.json");
-  }
+  const std::string again = prepared("again");
   const double began = monotonic_s();
   std::vector<std::unique_ptr<Program>> ranks;
-  for (const std::string rank : {"0", "1", "2"}) {
-    // Rank 0 says an address that nobody reaches.
-    const std::vector<std::pair<std::string, std::string>> variables = {{"LOCKSTEP_HOST", "h" + rank}, {"LOCKSTEP_ADDRESS", "255.255.255.255"}};
-    ranks.push_back(std::make_unique<Program>(
-        std::vector<std::string>{LOCKSTEP_BINARY_DIR "/bin/lockstep-rank", "run", folder_ / "again", "--rank", rank, "--world", "3"}, folder_.path(), variables));
-  }
+  // Rank 0 says an address that nobody reaches.
+  for (const std::string rank : {"0", "1", "2"})
+    ranks.push_back(by_hand(again, {"--rank", rank, "--world", "3"}, {{"LOCKSTEP_HOST", "h" + rank}, {"LOCKSTEP_ADDRESS", "255.255.255.255"}}));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const ProgramEnd end = ranks[rank]->end();
     EXPECT_EQ(end.code, 4) << rank << end.err;
@@ -480,44 +469,30 @@ TEST_F(Launchers, RanksThatCannotReachRankZeroEndWithItAtOnce) {
 }
 
 TEST_F(Launchers, RanksStartedByHandComputeTheSameBits) {
-  ASSERT_EQ(run("rung", "local", "local").code, 0);
-  std::string done;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "local/runs")) {
-    if (entry.path().filename().string().find("emulated") == std::string::npos) done = entry.path().string();
-  }
   for (const std::string store : {"file", "tcp"}) {
-    const std::string again = folder_ / ("again-" + store);
-    std::filesystem::create_directory(again);
-    std::filesystem::copy_file(done + "/run.json", again + "/run.json");
+    const std::string again = prepared("again-" + store);
     std::vector<std::unique_ptr<Program>> ranks;
-    for (const char* rank : {"2", "0", "1"}) {
-      ranks.push_back(std::make_unique<Program>(
-          std::vector<std::string>{LOCKSTEP_BINARY_DIR "/bin/lockstep-rank", "run", again, "--rank", rank, "--world", "3"}, folder_.path(),
-          std::vector<std::pair<std::string, std::string>>{{"LOCKSTEP_STORE", store}}));
-    }
+    for (const char* rank : {"2", "0", "1"}) ranks.push_back(by_hand(again, {"--rank", rank, "--world", "3"}, {{"LOCKSTEP_STORE", store}}));
     for (const auto& each : ranks) {
       const ProgramEnd end = each->end();
       EXPECT_EQ(end.code, 0) << store << ": " << end.err;
     }
     for (int rank = 0; rank < 3; ++rank) {
       const std::string trace = "/rank-" + std::to_string(rank) + ".trace";
-      EXPECT_EQ(read_text(done + trace), read_text(again + trace)) << store;
+      EXPECT_EQ(read_text(done_ + trace), read_text(again + trace)) << store;
     }
   }
 }
 
 TEST_F(Launchers, ADetachedRunIsFollowed) {
-  const ProgramEnd begun = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", folder_ / "rung.yaml", "--out", folder_ / "out", "--detach"},
-                                   folder_.path(), {}).end();
+  const ProgramEnd begun = lockstep({"run", folder_ / "rung.yaml", "--out", folder_ / "out", "--detach"});
   EXPECT_EQ(begun.code, 0) << begun.err;
   EXPECT_THAT(begun.out, HasSubstr("lockstep wait"));
-  const ProgramEnd waited = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "wait", folder_ / "out"}, folder_.path(), {}).end();
+  const ProgramEnd waited = lockstep({"wait", folder_ / "out"});
   EXPECT_EQ(waited.code, 0) << waited.err;
   EXPECT_THAT(waited.out, HasSubstr("identical"));
-  const ProgramEnd after = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "status", folder_ / "out"}, folder_.path(), {}).end();
-  EXPECT_THAT(after.out, testing::AllOf(HasSubstr("ended: process"), HasSubstr("2 of 2 runs have finished; exit status 0")));
-  expect_usage_error(Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "wait", folder_.path()}, folder_.path(), {}).end(),
-                     HasSubstr("session.json"));
+  EXPECT_THAT(lockstep({"status", folder_ / "out"}).out, testing::AllOf(HasSubstr("ended: process"), HasSubstr("2 of 2 runs have finished; exit status 0")));
+  expect_usage_error(lockstep({"wait", folder_.path()}), HasSubstr("session.json"));
 }
 
 // What befalls jobs on a cluster: nodes that die, schedulers that warn, ranks that hang out of sight, cells as an array. Each test has
@@ -670,8 +645,11 @@ class Cluster : public testing::Test {
     return text.substr(at, text.find('"', at) - at);
   }
   std::string losses() const { return text_of(out() + "/losses"); }
-  /// The job's traces have the bytes of a run on this machine that nothing befell.
+  /// The job ends well, and its traces have the bytes of a run on this machine that nothing befell.
   void expect_bits_of_an_undisturbed_run() {
+    const ProgramEnd waited = lockstep({"wait", out()});
+    EXPECT_EQ(waited.code, 0) << waited.err << text_of(out() + "/job.log");
+    host_ = "";
     const ProgramEnd local = lockstep({"run", folder_ / "play.yaml", "--out", folder_ / "local"});
     ASSERT_EQ(local.code, 0) << local.err;
     expect_same_traces(folder_ / "local", out());
@@ -696,22 +674,17 @@ TEST_F(Cluster, ANodeThatDiesIsNamedAndItsRunIsFinishedFromItsCheckpoint) {
   ASSERT_TRUE(wait_until([this] { return losses().find("is started again") != std::string::npos; }, 30)) << text_of(out() + "/job.log");
   EXPECT_THAT(losses(), AllOf(HasSubstr("node n4 (process "), HasSubstr("is gone"), HasSubstr("it held rank 3 of this run")));
   EXPECT_THAT(lockstep({"status", out()}).out, HasSubstr("node n4 (process "));
-  const ProgramEnd waited = lockstep({"wait", out()});
-  EXPECT_EQ(waited.code, 0) << waited.err << text_of(out() + "/job.log");
-  EXPECT_THAT(waited.out, HasSubstr("identical"));
-  EXPECT_THAT(text_of(out() + "/job.log"), HasSubstr("resuming  4x6-s0-"));
   expect_bits_of_an_undisturbed_run();
+  EXPECT_THAT(text_of(out() + "/job.log"), HasSubstr("resuming  4x6-s0-"));
 }
 
 TEST_F(Cluster, AJobWhoseOwnNodeDiesIsQueuedAgainAndGoesOn) {
   submit(kPlay, "slurm -N3-4", 2);
   kill_node("n1");
-  const ProgramEnd waited = lockstep({"wait", out()});
-  EXPECT_EQ(waited.code, 0) << waited.err << text_of(out() + "/job.log");
+  expect_bits_of_an_undisturbed_run();
   EXPECT_THAT(losses(), AllOf(HasSubstr("queued again by Slurm, restart 1"), HasSubstr("n1 (Not responding)")));
   EXPECT_THAT(lockstep({"status", out()}).out, AllOf(HasSubstr("exit status 0"), HasSubstr("n1 (Not responding)")));
   EXPECT_THAT(text_of(out() + "/job.log"), HasSubstr("resuming  4x6-s0-"));
-  expect_bits_of_an_undisturbed_run();
 }
 
 /// How Slurm signals by --signal=B:USR1@… and by --signal=USR1@…: the batch script alone, or the steps alone.
@@ -724,11 +697,9 @@ TEST_P(ClusterWarns, AndTheRunIsSavedQueuedAgainAndFinishedWithTheSameBits) {
   std::vector<std::string> words = {"/usr/bin/scancel", "--signal=USR1", job()};
   if (GetParam()) words.insert(words.begin() + 1, "--batch");
   EXPECT_EQ(call(words).code, 0);
-  const ProgramEnd waited = lockstep({"wait", out()});
-  EXPECT_EQ(waited.code, 0) << waited.err << text_of(out() + "/job.log");
+  expect_bits_of_an_undisturbed_run();
   EXPECT_THAT(losses(), HasSubstr("queued again by Slurm, restart 1"));
   EXPECT_THAT(text_of(out() + "/job.log"), AllOf(HasSubstr("stopped   4x6-s0-"), HasSubstr("resuming  4x6-s0-")));
-  expect_bits_of_an_undisturbed_run();
 }
 
 TEST_F(Cluster, ARankThatHangsOnAnotherHostIsNamed) {
@@ -753,9 +724,6 @@ TEST_F(Cluster, RanksOnSeveralHostsComputeTheSameBits) {
   std::string config = kPlay;
   config.replace(config.find("steps: 300"), 10, "steps: 40");
   submit(config, "slurm -N4", 1);
-  const ProgramEnd waited = lockstep({"wait", out()});
-  EXPECT_EQ(waited.code, 0) << waited.err << text_of(out() + "/job.log");
-  host_ = "";
   expect_bits_of_an_undisturbed_run();
 }
 

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -23,6 +25,7 @@
 #include "reports/format.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/json_schema.h"
+#include "tests/support/said.h"
 #include "tests/support/suite_config.h"
 #include "tests/support/temp_folder.h"
 
@@ -273,6 +276,13 @@ class Declared : public testing::Test {
   Declaration found(const std::vector<std::string>& set = {}, const std::string& seeds = "") {
     return declaration_of(plan(set, seeds), folder_.path());
   }
+  /// "15 runs, 0 declared before, 15 after; margin 0.03, now 0.3 of 15".
+  std::string words(const std::vector<std::string>& set = {}, const std::string& seeds = "") {
+    const Declaration d = found(set, seeds);
+    std::string text = fmt::format("{} runs, {} declared before, {} after", d.runs, d.before, d.changed);
+    for (const DeclaredChange& change : d.changes) text += fmt::format("; {} {}, now {} of {}", change.what, change.was, change.is, change.runs);
+    return text;
+  }
   std::string path() const { return folder_ / "declared.json"; }
   const TempFolder folder_;
 };
@@ -280,41 +290,19 @@ class Declared : public testing::Test {
 TEST_F(Declared, BeforeTheRunsIsKnownFromTheRecord) {
   run();
   run();  // and stays so however often the runs are used again
-  const Declaration d = found();
-  EXPECT_EQ(d.runs, 15);
-  EXPECT_EQ(d.before, 15);
-  EXPECT_EQ(d.changed, 0);
-  EXPECT_THAT(d.changes, IsEmpty());
+  EXPECT_EQ(words(), "15 runs, 15 declared before, 0 after");
 }
 
 // All runs are used again, and the verdict may turn: the sentence must not stand under both.
-TEST_F(Declared, AMarginThatIsChangedAfterTheRunsIsNoticed) {
+TEST_F(Declared, WhateverDefinesTheJudgementIsNoticedWhereItIsChangedAfterTheRuns) {
   run();
   run({"primary.margin=0.3"});
-  const Declaration d = found({"primary.margin=0.3"});
-  EXPECT_EQ(d.before, 0);
-  EXPECT_EQ(d.changed, 15);
-  ASSERT_EQ(d.changes.size(), 1U);
-  EXPECT_EQ(d.changes[0].what, "margin");
-  EXPECT_EQ(d.changes[0].was, "0.03");
-  EXPECT_EQ(d.changes[0].is, "0.3");
-  EXPECT_EQ(d.changes[0].runs, 15);
-  EXPECT_EQ(found().before, 15) << "what was declared first";
-}
-
-TEST_F(Declared, EachThingThatDefinesTheJudgementCounts) {
-  run();
-  const auto what = [this](const std::vector<std::string>& set) {
-    std::vector<std::string> names;
-    for (const DeclaredChange& change : found(set).changes) names.push_back(change.what);
-    return names;
-  };
-  EXPECT_THAT(what({"primary.metric=accuracy_256"}), ElementsAre("metric"));
-  EXPECT_THAT(what({"primary.alpha=0.1"}), ElementsAre("alpha"));
-  EXPECT_THAT(what({"primary.target=0.4"}), ElementsAre("target"));
-  EXPECT_THAT(what({"seeds=auto"}), ElementsAre("test"));
-  EXPECT_THAT(what({"primary.test=sign"}), ElementsAre("test"));
-  EXPECT_THAT(what({"primary.margin=0.02", "primary.alpha=0.1"}), ElementsAre("margin", "alpha"));
+  EXPECT_EQ(words(), "15 runs, 15 declared before, 0 after") << "what was declared first";
+  support::Said said;
+  for (const std::vector<std::string>& set : std::vector<std::vector<std::string>>{
+           {"primary.margin=0.3"}, {"primary.metric=accuracy_256"}, {"primary.alpha=0.1"}, {"primary.target=0.4"},
+           {"seeds=auto"}, {"primary.test=sign"}, {"primary.margin=0.02", "primary.alpha=0.1"}})
+    said(fmt::format("{}", fmt::join(set, " ")), words(set));
   Plan asked = plan();
   asked.matrix.question = "mechanism";
   ASSERT_EQ(declaration_of(asked, folder_.path()).changes.size(), 1U);
@@ -324,19 +312,14 @@ TEST_F(Declared, EachThingThatDefinesTheJudgementCounts) {
 TEST_F(Declared, RunsThatAreAddedLaterCountByThemselves) {
   run({}, "0..2");
   run({"primary.margin=0.02"}, "0..4");
-  const Declaration d = found({"primary.margin=0.02"}, "0..4");
-  EXPECT_EQ(d.runs, 15);
-  EXPECT_EQ(d.changed, 9);
-  EXPECT_EQ(d.before, 6);
+  EXPECT_EQ(words({"primary.margin=0.02"}, "0..4"), "15 runs, 6 declared before, 9 after; margin 0.03, now 0.02 of 9");
 }
 
 TEST_F(Declared, OfRunsOfAnEarlierVersionIsNotKnown) {
   finish(plan());
   run();
   run();
-  const Declaration d = found();
-  EXPECT_EQ(d.runs, 15);
-  EXPECT_EQ(d.before + d.changed, 0);
+  EXPECT_EQ(words(), "15 runs, 0 declared before, 0 after");
 }
 
 // Runs are done anew to the same bits: whoever saw them has seen them.
@@ -500,7 +483,10 @@ class InterimAnalyses : public testing::Test {
     return results;
   }
 
-  static std::vector<std::size_t> seeds_by_cell(const Prepared& prepared) {
+  /// Seeds of each cell once they are taken. `report_` is of that, and `launched_` and `said_` go on.
+  std::vector<std::size_t> taken(const std::string& budget = "0") {
+    Prepared prepared = prepare(budget);
+    report_ = launch_interim_analyses(prepared, steps());
     std::vector<std::size_t> counts;
     for (const Cell& cell : prepared.plan.matrix.cells)
       counts.push_back(seeds_of(prepared.plan.matrix, cell).size());
@@ -514,83 +500,61 @@ class InterimAnalyses : public testing::Test {
   int interrupt_after_ = 1 << 20;
   double now_ = 0;
   std::vector<int> launched_;  ///< runs of each launch
+  LaunchReport report_;
   std::vector<std::string> said_;
 };
 
-TEST_F(InterimAnalyses, AddSeedsToTheUndecidedAlone) {
-  Prepared prepared = prepare();
-  const LaunchReport report = launch_interim_analyses(prepared, steps());
-  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
+TEST_F(InterimAnalyses, AddSeedsToTheUndecidedAloneAndTakeTheSameLooksFromFinishedRuns) {
+  EXPECT_THAT(taken(), ElementsAre(2, 4, 6, 2));
   // Two seeds of four cells and their reference; then two of two cells and the reference; then of one.
   EXPECT_THAT(launched_, ElementsAre(10, 6, 4));
-  EXPECT_EQ(report.finished, 20);
-  EXPECT_EQ(report.reused, 0) << "what this call ran is not reused";
+  EXPECT_EQ(report_.finished, 20);
+  EXPECT_EQ(report_.reused, 0) << "what this call ran is not reused";
   ASSERT_EQ(said_.size(), 2u);
   EXPECT_THAT(said_[0], HasSubstr("interim analysis 1 of 4: 2 cells undecided, which now get 4 seeds"));
-}
-
-TEST_F(InterimAnalyses, AnotherCallTakesTheSameLooksFromFinishedRuns) {
-  Prepared first = prepare();
-  launch_interim_analyses(first, steps());
   launched_.clear();
-  Prepared again = prepare();
-  const LaunchReport report = launch_interim_analyses(again, steps());
-  EXPECT_EQ(seeds_by_cell(again), seeds_by_cell(first));
+  EXPECT_THAT(taken(), ElementsAre(2, 4, 6, 2));
   EXPECT_THAT(launched_, ElementsAre(0));
-  EXPECT_EQ(report.reused, 20);
+  EXPECT_EQ(report_.reused, 20);
 }
 
 TEST_F(InterimAnalyses, StopAtTheMostSeeds) {
   decided_at_.clear();
-  Prepared prepared = prepare();
-  launch_interim_analyses(prepared, steps());
-  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(taken(), ElementsAre(8, 8, 8, 8));
   EXPECT_EQ(launched_.size(), 4u);
 }
 
-TEST_F(InterimAnalyses, StopAtTheBudgetAndEndThereAgain) {
-  Prepared prepared = prepare("12");
-  launch_interim_analyses(prepared, steps());
+TEST_F(InterimAnalyses, StopAtTheBudgetAndEndThereAgainUnlessTheyAreForgotten) {
   // The second look begins after 10 s, the third would after 16.
-  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 4, 2));
+  EXPECT_THAT(taken("12"), ElementsAre(2, 4, 4, 2));
   EXPECT_THAT(said_.back(), HasSubstr("the budget of 12 s is spent"));
-  Prepared again = prepare("12");
-  launch_interim_analyses(again, steps());
-  EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 4, 2));
-  Prepared more = prepare("60");
-  launch_interim_analyses(more, steps());
-  EXPECT_THAT(seeds_by_cell(more), ElementsAre(2, 4, 6, 2)) << "a larger budget goes on";
+  EXPECT_THAT(taken("12"), ElementsAre(2, 4, 4, 2));
+  forget_interim_analyses(folder_.path());
+  EXPECT_THAT(taken("12"), ElementsAre(2, 4, 6, 2)) << "nothing is spent on runs that are there";
+}
+
+TEST_F(InterimAnalyses, GoOnWithALargerBudget) {
+  taken("12");
+  EXPECT_THAT(taken("60"), ElementsAre(2, 4, 6, 2));
 }
 
 TEST_F(InterimAnalyses, GoOnAfterAnInterruptionWithinALook) {
   interrupt_after_ = 13;
-  Prepared prepared = prepare("12");
-  EXPECT_TRUE(launch_interim_analyses(prepared, steps()).interrupted);
+  taken("12");
+  EXPECT_TRUE(report_.interrupted);
   interrupt_after_ = 1 << 20;
   now_ += 1000;  // what passes between two calls is nobody's
-  Prepared again = prepare("12");
   launched_.clear();
-  EXPECT_FALSE(launch_interim_analyses(again, steps()).interrupted);
-  EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 4, 2));
+  EXPECT_THAT(taken("12"), ElementsAre(2, 4, 4, 2));
+  EXPECT_FALSE(report_.interrupted);
   EXPECT_THAT(launched_, ElementsAre(0, 3)) << "the second look had begun and is ended";
 }
 
 TEST_F(InterimAnalyses, DoNotTryAFailedRunAgain) {
   fails_ = "8x3";
-  Prepared prepared = prepare();
-  const LaunchReport report = launch_interim_analyses(prepared, steps());
-  EXPECT_EQ(report.failures.size(), 2u);
+  EXPECT_THAT(taken(), ElementsAre(2, 4, 6, 2));
+  EXPECT_EQ(report_.failures.size(), 2u);
   EXPECT_THAT(launched_, ElementsAre(10, 6, 4));
-  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
-}
-
-TEST_F(InterimAnalyses, StartAnewWhereTheyAreForgotten) {
-  Prepared prepared = prepare("12");
-  launch_interim_analyses(prepared, steps());
-  forget_interim_analyses(prepared.out_dir);
-  Prepared again = prepare("12");
-  launch_interim_analyses(again, steps());
-  EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 6, 2)) << "nothing is spent on runs that are there";
 }
 
 // What they spent would count against looks that begin anew.
@@ -627,10 +591,8 @@ TEST_F(InterimAnalyses, PassOverAFileThatCannotBeUnderstoodAndNameIt) {
                                         R"({"begun": 1, "of": "x", "seconds": -1})"};
   for (const std::string& wrong : wrongs) {
     write_text(folder_ / "looks.json", wrong);
-    Prepared prepared = prepare();
     said_.clear();
-    EXPECT_NO_THROW(launch_interim_analyses(prepared, steps())) << wrong.substr(0, 60);
-    EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
+    EXPECT_THAT(taken(), ElementsAre(2, 4, 6, 2));
     ASSERT_FALSE(said_.empty()) << wrong.substr(0, 60);
     EXPECT_THAT(said_.front(), HasSubstr(folder_ / "looks.json: "));
     EXPECT_THAT(said_.front(), HasSubstr("it is ignored, and the time budget starts now"));
