@@ -119,52 +119,26 @@ TEST(ConfigHash, ChangesWithEveryFieldAndByTheLastBitOfADouble) {
   }
 }
 
-TEST(ConfigHash, IsWhatItWasBeforeRunsWereWatchedUnlessOneAsksForIt) {
-  RunConfig config;
-  const std::string before = config_hash(config);
-  EXPECT_EQ(canonical_json(config).find(R"("watch":)"), std::string::npos);
-  config.watch.nan_guard = NanGuard::skip;
-  EXPECT_NE(config_hash(config), before);
-  const RunConfig back = run_config_from_json(canonical_json(config), "run.json");
-  EXPECT_EQ(back.watch, config.watch);
-  config.watch = WatchConfig{};
-  EXPECT_EQ(config_hash(config), before);
-}
-
-TEST(ConfigHash, IsWhatItWasBeforeThereWereCheckpointsUnlessTheyAreOn) {
-  RunConfig config;
-  EXPECT_EQ(canonical_json(config).find(R"("checkpoint":)"), std::string::npos);
-  config.checkpoint.every = 10;
-  EXPECT_NE(canonical_json(config).find(R"("checkpoint":{"async":false,"best":"","every":10)"), std::string::npos);
-}
-
-TEST(ConfigHash, IsWhatItWasBeforeUpdatesWereSharedOrWeightsAveragedUnlessTheyAre) {
-  RunConfig config;
-  const std::string before = config_hash(config);
-  for (const auto& [key, value] : config_fields(config)) EXPECT_TRUE(key != "update" && key != "average_decay") << key;
-  config.update = UpdatePartition::sharded;
-  const std::string sharded = config_hash(config);
-  EXPECT_NE(sharded, before);
-  EXPECT_EQ(training_hash(config), training_hash(RunConfig{})) << "who updates a parameter changes nothing that is trained";
-  config.average_decay = 0.9;
-  EXPECT_NE(config_hash(config), sharded);
-  EXPECT_EQ(run_config_from_json(canonical_json(config), "run.json").average_decay, 0.9);
-  config.update = UpdatePartition::whole;
-  config.average_decay = 0;
-  EXPECT_EQ(config_hash(config), before);
-}
-
-TEST(ConfigHash, IsWhatItWasBeforeTransportsWereChosenUnlessOneIs) {
-  RunConfig config;
-  const std::string before = config_hash(config);
-  EXPECT_EQ(canonical_json(config).find(R"("backend":)"), std::string::npos);
-  config.transport = Transport::nccl;
-  EXPECT_NE(canonical_json(config).find(R"("backend":"nccl")"), std::string::npos);
-  EXPECT_NE(config_hash(config), before);
-  EXPECT_EQ(run_config_from_json(canonical_json(config), "run.json").transport, Transport::nccl);
-  EXPECT_EQ(training_hash(config), training_hash(RunConfig{}));
-  config.transport = Transport::gloo;
-  EXPECT_EQ(config_hash(config), before);
+TEST(ConfigHash, IsWhatItWasBeforeThereWasAFieldUnlessOneAsksForIt) {
+  const RunConfig plain;
+  const struct {
+    const char* key;
+    bool trains_another;
+    void (*ask)(RunConfig&);
+  } rows[] = {{R"("watch":)", true, [](RunConfig& c) { c.watch.nan_guard = NanGuard::skip; }},
+              {R"("checkpoint":)", false, [](RunConfig& c) { c.checkpoint.every = 10; }},
+              {R"("average_decay":)", true, [](RunConfig& c) { c.average_decay = 0.9; }},
+              {R"("update":)", false, [](RunConfig& c) { c.update = UpdatePartition::sharded; }},
+              {R"("backend":)", false, [](RunConfig& c) { c.transport = Transport::nccl; }}};
+  for (const auto& [key, trains_another, ask] : rows) {
+    RunConfig asked;
+    ask(asked);
+    EXPECT_EQ(canonical_json(plain).find(key), std::string::npos) << key;
+    EXPECT_NE(canonical_json(asked).find(key), std::string::npos) << key;
+    EXPECT_NE(config_hash(asked), config_hash(plain)) << key;
+    EXPECT_TRUE(same_config(run_config_from_json(canonical_json(asked), "run.json"), asked)) << key;
+    EXPECT_EQ(training_hash(asked) != training_hash(plain), trains_another) << key;
+  }
   EXPECT_THAT(json_problem(R"({"backend": "nncl"})"), testing::HasSubstr("did you mean nccl?"));
 }
 

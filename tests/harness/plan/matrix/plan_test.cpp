@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
 #include <fstream>
-#include <map>
 #include <regex>
 #include <set>
 
@@ -19,6 +17,7 @@
 #include "harness/plan/matrix/plan_history.h"
 #include "scenarios/energy/spec.h"
 #include "tests/harness/plan/matrix/matrix_helpers.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -44,24 +43,12 @@ Plan plan_of(const std::string& text, const Overrides& overrides = {}) {
   return make_plan(parse(text, overrides), "", {});
 }
 
-std::map<RunRole, int> counts(const Plan& plan) {
-  std::map<RunRole, int> out;
-  for (const PlannedRun& run : plan.runs) ++out[run.role];
-  return out;
-}
-
 const std::string kOutcome =
     "name: x\nsteps: 100\nquestion: outcome\nseeds: 3..5\nreference: {layout: 1x24}\n"
     "axes: {layout: [8x3], lr_scale: [1, 0.125]}\npower_controls: [{lr_scale: 0.125}]\n";
 
 TEST(Plan, HasEveryRunOfAnOutcomeOnce) {
   const Plan plan = plan_of(kOutcome);
-  EXPECT_EQ(counts(plan), (std::map<RunRole, int>{{RunRole::reference, 3},
-                                                  {RunRole::cell, 6},
-                                                  {RunRole::certify, 2},
-                                                  {RunRole::forced_reference, 1},
-                                                  {RunRole::forced_cell, 2},
-                                                  {RunRole::forced_twin, 3}}));
   std::set<std::string> ids, hashes;
   for (const PlannedRun& run : plan.runs) {
     EXPECT_TRUE(ids.insert(run.id).second) << run.id;
@@ -230,14 +217,7 @@ const BuildIdentity kNow{"b1", "2.13", "avx2", "d1"};
 
 class History : public testing::Test {
  protected:
-  History() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    out_ = (fs::temp_directory_path() / ("lockstep_plan_" + std::to_string(getpid()) + "_" + test->name()))
-               .string();
-    fs::remove_all(out_);
-    matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 100\n");
-  }
-  ~History() override { fs::remove_all(out_); }
+  History() : matrix_(parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 100\n")) {}
 
   Plan plan(const BuildIdentity& identity = kNow) const { return make_plan(matrix_, out_, identity); }
 
@@ -264,7 +244,8 @@ class History : public testing::Test {
     for (const PlannedRun& run : plan().runs) finish(run);
   }
 
-  std::string out_;
+  const TempFolder folder_;
+  const std::string out_ = folder_ / "out";
   Matrix matrix_;
 };
 
@@ -418,12 +399,6 @@ TEST_F(History, RunsAgainWhatReadsARunThatRunsAgain) {
       EXPECT_EQ(run.why, "it reads " + reference->id + ", which runs again");
     }
   }
-}
-
-TEST_F(History, RunsAgainWhenTheConfigChanges) {
-  finish_all();
-  matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\n");
-  for (const PlannedRun& run : plan().runs) EXPECT_FALSE(run.reused) << run.id;
 }
 
 TEST_F(History, LearnsDurationsFromRunsOfTheSameKind) {

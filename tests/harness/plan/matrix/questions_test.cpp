@@ -376,9 +376,6 @@ TEST(CertificatePlan, PlansTwinsForOtherQuestionsStill) {
   EXPECT_EQ(count_of(RunRole::forced_twin, ""), 2);
   EXPECT_EQ(count_of(RunRole::forced_twin, "precision: bfloat16\n"), 2);
   EXPECT_EQ(count_of(RunRole::forced_twin, "precision: float64\n"), 0) << "they are their own twins";
-}
-
-TEST(CertificatePlan, PlansNoTwinsWhereABoundIsDeclared) {
   EXPECT_EQ(count_of(RunRole::forced_twin, "band: {exact: 1e-12}\n"), 0);
 }
 
@@ -454,11 +451,7 @@ TEST(ExactPair, IsOfOneSeedOfEachCellButOfNoPowerControl) {
     EXPECT_EQ(run.config.backend, Backend::emulated);
     EXPECT_THAT(run.id, HasSubstr("-exact-"));
   }
-}
-
-TEST(ExactPair, IsNotThereUnlessItIsAskedFor) {
-  auto roles = roles_of(plan_of(kOutcome));
-  EXPECT_EQ(roles[RunRole::exact_reference] + roles[RunRole::exact_cell], 0);
+  EXPECT_FALSE(roles_of(plan_of(kOutcome)).contains(RunRole::exact_cell)) << "it was not asked for";
 }
 
 TEST(ExactArithmetic, NamesCellsAndTakesNoForcedStep) {
@@ -471,9 +464,7 @@ TEST(ExactArithmetic, NamesCellsAndTakesNoForcedStep) {
   }
 }
 
-const std::string kDetection =
-    "# Is it found?\nname: d\nquestion: detection\narithmetic: exact\nmodel: {width: 8, hidden: 16}\n"
-    "data: {source: synthetic, series: 7, holdout_series: 1, series_steps: 86, min_context: 10}\n";
+const std::string kDetection = kBase + "arithmetic: exact\n";
 
 TEST(ExactDetection, PlantsEveryBugThatCanActAndRefusesThoseThatCannot) {
   const Matrix matrix = parse(kDetection + "detection: {mutants: all, seeds: [0], pairs: 0, clean: 0}\n");

@@ -185,17 +185,9 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
 // The configs that stand in the repository: what each of them promises to run.
 
 using testing::ElementsAre;
-using testing::UnorderedElementsAre;
 
 Matrix config(const std::string& name) {
   return read_matrix(LOCKSTEP_SOURCE_DIR "/configs/" + name + ".yaml", {});
-}
-
-const Cell& cell_named(const Matrix& matrix, const std::string& name) {
-  for (const Cell& cell : matrix.cells) {
-    if (cell.name == name) return cell;
-  }
-  throw std::runtime_error("no cell " + name);
 }
 
 TEST(Configs, AllReadAndAskAQuestion) {
@@ -215,50 +207,9 @@ TEST(Configs, AllReadAndAskAQuestion) {
   EXPECT_GE(count, 3);
 }
 
-TEST(ParityConfig, HoldsBothKindsOfNegativesAgainstOneProcess) {
-  const Matrix matrix = config("parity_1x24_vs_8x3");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3 global", "8x3 local", "8x3 global lr_scale=0.125"));
-  EXPECT_EQ(matrix.question, "outcome");
-  EXPECT_EQ(matrix.seeds.size(), 6u);
-  EXPECT_EQ(matrix.primary.metric, "accuracy_24");
-  EXPECT_EQ(matrix.primary.margin, 0.03);
-  EXPECT_EQ(matrix.primary.alpha, 0.05);
-  for (const Cell& cell : matrix.cells) {
-    EXPECT_EQ(cell.reference_name, "1x24 global");
-    EXPECT_EQ(cell.config.steps, 600);
-    EXPECT_EQ(cell.config.layout, (Layout{8, 3}));
-    EXPECT_EQ(cell.power_control, cell.name == "8x3 global lr_scale=0.125")
-        << cell.name << ": what people ask about is no control";
-  }
-  EXPECT_THAT(cell_named(matrix, "8x3 global").expected, ElementsAre(VerdictKind::equivalent));
-  EXPECT_THAT(cell_named(matrix, "8x3 local").expected, ElementsAre(VerdictKind::divergent));
-  EXPECT_THAT(cell_named(matrix, "8x3 global lr_scale=0.125").expected, ElementsAre(VerdictKind::divergent));
-}
-
 TEST(ParityConfig, IsDoneWithinMinutesOnTwoCores) {
   const Plan plan = make_plan(config("parity_1x24_vs_8x3"), "", {});
   EXPECT_LT(estimate_total_s(plan, 2), 150);
-}
-
-TEST(RulesConfig, ReportsWhatRatesAndStreamsDo) {
-  const Matrix matrix = config("rules");
-  EXPECT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_rule=linear", "8x3 lr_rule=sqrt",
-                                            "8x3 rank_seed=same", "8x3 lr_scale=0.125"));
-  const Matrix parity = config("parity_1x24_vs_8x3");
-  EXPECT_EQ(matrix.primary.metric, parity.primary.metric);
-  EXPECT_EQ(matrix.primary.margin, parity.primary.margin);
-  for (const Cell& cell : matrix.cells) {
-    EXPECT_EQ(cell.reference_name, "1x24 global");
-    EXPECT_EQ(energy(cell.config).negatives, Negatives::global);
-    EXPECT_EQ(cell.power_control, cell.name == "8x3 lr_scale=0.125") << cell.name;
-  }
-  EXPECT_THAT(cell_named(matrix, "8x3").expected, ElementsAre(VerdictKind::equivalent));
-  EXPECT_THAT(cell_named(matrix, "8x3 lr_scale=0.125").expected, ElementsAre(VerdictKind::divergent));
-  for (const char* name : {"8x3 lr_rule=linear", "8x3 lr_rule=sqrt", "8x3 rank_seed=same"}) {
-    EXPECT_THAT(
-        cell_named(matrix, name).expected,
-        UnorderedElementsAre(VerdictKind::equivalent, VerdictKind::divergent, VerdictKind::inconclusive));
-  }
 }
 
 TEST(SmokeConfig, RunsRealRanksOnGeneratedDataOnly) {
