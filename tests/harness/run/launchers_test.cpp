@@ -419,6 +419,12 @@ class ServedRanks {
         throw std::runtime_error("the parent says nothing");
     }
   }
+  /// Starts them when the parent is ready, and gives what it says of that.
+  LauncherEvent started(const std::string& dir, int processes) {
+    next();
+    start("a", dir, processes);
+    return next();
+  }
   void start(const std::string& run, const std::string& dir, int processes) {
     ParentCommand command{{run, dir, processes, processes}, ParentCommand::Op::start, 0, ""};
     command.command_started = 2.5;
@@ -473,9 +479,7 @@ TEST(RankParent, MakesReadyWhatItsRanksShareBeforeItForksThem) {
                       *made = dir;
                       throw std::runtime_error("its ranks will find the same");
                     });
-  ranks.next();
-  ranks.start("a", folder.path(), 2);
-  ranks.next();
+  ranks.started(folder.path(), 2);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(ranks.next().code, 0);
   EXPECT_EQ(ranks.leave(), 0);
 }
@@ -507,9 +511,7 @@ TEST(RankParent, OutlivesASignalToTheWholeJobAndTellsIt) {
   ServedRanks ranks([](const RankTask&) -> int {
     for (;;) ::pause();
   });
-  ranks.next();
-  ranks.start("a", folder.path(), 1);
-  const LauncherEvent started = ranks.next();
+  const LauncherEvent started = ranks.started(folder.path(), 1);
   for (const int signal : {SIGINT, SIGHUP, SIGTERM}) ::kill(ranks.process(), signal);
   const LauncherEvent told = ranks.next();
   EXPECT_EQ(told.kind, LauncherEvent::Kind::told_to_stop);
@@ -536,9 +538,7 @@ TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
     if (::getpgrp() != ::getpid()) return 5;
     return 0;
   });
-  ranks.next();
-  ranks.start("a", folder.path(), 1);
-  ranks.next();
+  ranks.started(folder.path(), 1);
   const LauncherEvent end = ranks.next();
   EXPECT_EQ(end.code, 0);
   EXPECT_EQ(end.rank, -1) << "the one process is all ranks";
@@ -554,9 +554,7 @@ TEST(RankParent, RunsNoDestructorOfItsOwnInARank) {
   const auto loud = std::make_shared<Loud>(Loud{folder / "destroyed"});
   std::filesystem::remove(folder / "destroyed");
   ServedRanks ranks([loud](const RankTask&) { return 0; });
-  ranks.next();
-  ranks.start("a", folder.path(), 1);
-  ranks.next();
+  ranks.started(folder.path(), 1);
   ranks.next();
   EXPECT_FALSE(std::filesystem::exists(folder / "destroyed"));
   EXPECT_EQ(ranks.leave(), 0);
@@ -564,9 +562,7 @@ TEST(RankParent, RunsNoDestructorOfItsOwnInARank) {
 
 TEST(RankParent, RefusesARunWhoseLogItCannotOpen) {
   ServedRanks ranks([](const RankTask&) { return 0; });
-  ranks.next();
-  ranks.start("a", "/nowhere/at/all", 2);
-  const LauncherEvent event = ranks.next();
+  const LauncherEvent event = ranks.started("/nowhere/at/all", 2);
   EXPECT_EQ(event.kind, LauncherEvent::Kind::refused);
   EXPECT_THAT(event.message, testing::HasSubstr("/nowhere/at/all/rank-0.log"));
   EXPECT_EQ(ranks.leave(), 0);
@@ -596,9 +592,8 @@ TEST(RankParent, TellsTheOthersOfADeathAndNobodyOfAGoodEnd) {
     write_text(folder / ("told-" + std::to_string(task.rank)), word_of_the_parent(task.notices));
     return 130;
   });
-  ranks.next();
-  ranks.start("a", folder.path(), 4);
-  for (int i = 0; i < 5; ++i) ranks.next();
+  ranks.started(folder.path(), 4);
+  for (int i = 0; i < 4; ++i) ranks.next();
   for (const char* rank : {"2", "3"})
     EXPECT_EQ(read_text(folder / (std::string("told-") + rank)), "rank 1 was killed by signal 9 (SIGKILL)");
 }
@@ -609,9 +604,7 @@ TEST(RankParent, PassesOnWhatItIsTold) {
     write_text(folder / ("told-" + std::to_string(task.rank)), word_of_the_parent(task.notices));
     return 130;
   });
-  ranks.next();
-  ranks.start("a", folder.path(), 2);
-  ranks.next();
+  ranks.started(folder.path(), 2);
   ranks.tell("a", "rank 1 hangs: no progress");
   for (int i = 0; i < 2; ++i) ranks.next();
   EXPECT_EQ(read_text(folder / "told-0"), "rank 1 hangs: no progress");
@@ -625,9 +618,7 @@ TEST(AbortListener, EndsARankThatWaitsForEver) {
     if (task.rank == 1) return 3;
     for (;;) ::pause();
   });
-  ranks.next();
-  ranks.start("a", folder.path(), 2);
-  ranks.next();
+  ranks.started(folder.path(), 2);
   EXPECT_EQ(ranks.next().rank, 1);
   EXPECT_EQ(ranks.next().code, 1);
   EXPECT_EQ(read_text(folder / "why"), "rank 1 exited with status 3");
@@ -643,9 +634,8 @@ TEST(AbortListener, LeavesTheWordToARankThatEndsByItself) {
     write_text(folder / "own", why);
     return 1;
   });
-  ranks.next();
-  ranks.start("a", folder.path(), 2);
-  for (int i = 0; i < 3; ++i) ranks.next();
+  ranks.started(folder.path(), 2);
+  for (int i = 0; i < 2; ++i) ranks.next();
   EXPECT_EQ(read_text(folder / "own"), "rank 1 exited with status 3");
   EXPECT_FALSE(std::filesystem::exists(folder / "why"));
 }

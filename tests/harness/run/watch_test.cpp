@@ -210,6 +210,11 @@ class HangWatchTest : public testing::Test {
     }
     watch_.look(heartbeat_, at);
   }
+  /// Rank 1 is where it was, and the others wait for it from second 10 on.
+  void rank_1_is_behind(const char* in = "forward") {
+    heartbeat_.report(1, 5, in);
+    all_but(1, "all_reduce grad", 10);
+  }
   Pretended& process(int rank) { return processes_[101 + rank]; }
 
   const Thresholds limits_{1, 1, 1, 1, 1};
@@ -222,38 +227,48 @@ class HangWatchTest : public testing::Test {
   std::function<void(double now)> tell_;  ///< what another host says, before each look
 };
 
-TEST_F(HangWatchTest, NamesAStoppedRankWithinAHundredthOfTheThreshold) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
-  process(1).state.state = 'T';
-  const double at = alarm_before(12);
-  EXPECT_GT(at, 11);
-  EXPECT_LT(at, 11.01);
-  EXPECT_EQ(alarm_->standstill.rank, 1);
-  EXPECT_THAT(alarm_->message, HasSubstr("stopped by a signal"));
-  EXPECT_FALSE(alarm_->slow);
-}
-
-TEST_F(HangWatchTest, NamesWhoStoppedWhereAllWaitInACollective) {
-  all_but(-1, "all_reduce grad", 10);
-  process(2).state.state = 'T';
-  EXPECT_LT(alarm_before(12), 11.01);
-  EXPECT_EQ(alarm_->standstill.rank, 2);
-}
-
-TEST_F(HangWatchTest, TakesTimeWithoutACoreOffTheStandstill) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
-  process(1).since.without_core_s = 0.6;
-  const double at = alarm_before(12);
-  EXPECT_GT(at, 11.6);
-  EXPECT_LT(at, 11.62);
+TEST_F(HangWatchTest, JudgesByWhatTheKernelSaysOfProcesses) {
+  const ProcessState sleeps{'S', "futex_wait"};
+  const Pretended stopped{{'T', ""}, {}};
+  struct Row {
+    const char* what;
+    bool all_wait;  ///< in one collective; else for rank 1
+    std::map<int, Pretended> processes;
+    double after, before;
+    int rank = -1;
+    const char* says = "";
+    bool slow = false;
+  };
+  const Row rows[] = {
+      {"one is stopped", false, {{1, stopped}}, 11, 11.01, 1, "stopped by a signal"},
+      {"it is stopped where all wait", true, {{2, stopped}}, 11, 11.01, 2},
+      {"it lacked a core", false, {{1, {sleeps, {.without_core_s = 0.6}}}}, 11.6, 11.62, 1},
+      {"all of a collective lacked one, which adds up", true,
+       {{0, {sleeps, {.all_without_core_s = 0.2}}}, {1, {sleeps, {.all_without_core_s = 0.2}}}, {2, {sleeps, {.all_without_core_s = 0.2}}}}, 11.6, 11.62},
+      {"nobody's core counts where one is stopped", true, {{0, {sleeps, {.all_without_core_s = 0.5}}}, {1, stopped}}, 11, 11.01, 1},
+      {"it waits for a disk, for twenty thresholds", false, {{1, {{'D', ""}, {}}}}, 30, 40, 1},
+      {"it computes", false, {{1, {{'R', ""}, {.all_ran_s = 0.99}}}}, 11, 12, 1, "slow, or in a loop", true},
+      {"it computes in another thread than its first", false, {{1, {{'S', "futex_do_wait"}, {.all_ran_s = 0.99}}}}, 11, 12, 1, "", true},
+  };
+  for (const Row& row : rows) {
+    heartbeat_ = HeartbeatFile::create(folder_ / row.what, 3);
+    watch_ = HangWatch(3, limits_, 0, [this](int pid) { return std::make_unique<PretendedView>(processes_[pid]); });
+    watch_.started({101, 102, 103}, 0);
+    for (auto& [pid, process] : processes_) process = {};
+    if (row.all_wait) all_but(-1, "all_reduce grad", 10);
+    else rank_1_is_behind();
+    for (const auto& [rank, its] : row.processes) process(rank) = its;
+    const double at = alarm_before(row.before);
+    ASSERT_GT(at, row.after) << row.what;
+    EXPECT_TRUE(row.rank < 0 || alarm_->standstill.rank == row.rank) << row.what << ": rank " << alarm_->standstill.rank;
+    EXPECT_THAT(alarm_->message, HasSubstr(row.says)) << row.what;
+    EXPECT_EQ(alarm_->slow, row.slow) << row.what;
+  }
 }
 
 TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   watch_.started({101, -1, 103}, 0);
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind();
   tell_ = [this](double now) { watch_.told(1, {'R', ""}, {.ran_s = 0.5, .without_core_s = 0.4, .all_without_core_s = 0.4, .all_ran_s = 0.5}, now); };
   const double at = alarm_before(12);
   EXPECT_GT(at, 11.4);
@@ -274,8 +289,7 @@ TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNothingIsHeardAnyMore) {
   tell_ = [&](double now) {
     if (connected) watch_.told(1, {'S', "futex_wait"}, {}, now);
   };
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind();
   EXPECT_EQ(alarm_before(10.4), 0);
   connected = false;
   EXPECT_EQ(alarm_before(60), 0) << alarm_->message;
@@ -310,25 +324,8 @@ TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNobodyTells) {
   EXPECT_EQ(alarm_->standstill.rank, 2);
 }
 
-TEST_F(HangWatchTest, AddsUpTheCoresThatRanksOfOneCollectiveLacked) {
-  all_but(-1, "all_reduce grad", 10);
-  for (int rank = 0; rank < 3; ++rank) process(rank).since.all_without_core_s = 0.2;
-  const double at = alarm_before(12);
-  EXPECT_GT(at, 11.6);
-  EXPECT_LT(at, 11.62);
-}
-
-TEST_F(HangWatchTest, WaitsForNobodysCoreWhereARankIsStopped) {
-  all_but(-1, "all_reduce grad", 10);
-  process(0).since.all_without_core_s = 0.5;
-  process(1).state.state = 'T';
-  EXPECT_LT(alarm_before(12), 11.01);
-  EXPECT_EQ(alarm_->standstill.rank, 1);
-}
-
 TEST_F(HangWatchTest, GivesAThreadThatIsReadyALittleTimeAndNotAllThatItSlept) {
-  heartbeat_.report(1, 5, "load key");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind("load key");
   process(1).since.uncounted_s = 0.9;
   double asked = 0;
   while (!alarm_ && asked < 12) {
@@ -340,17 +337,8 @@ TEST_F(HangWatchTest, GivesAThreadThatIsReadyALittleTimeAndNotAllThatItSlept) {
   EXPECT_LT(asked, 11.06);
 }
 
-TEST_F(HangWatchTest, HoldsAWaitForADiskAgainstNobodyForTwentyThresholds) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
-  process(1).state.state = 'D';
-  EXPECT_EQ(alarm_before(25), 0);
-  EXPECT_GT(alarm_before(40), 30);
-}
-
 TEST_F(HangWatchTest, IsLateByNoMoreThanATwentyfifthForLooksThatItMissed) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind();
   process(1).state.state = 'T';
   for (const double late : {10.3, 10.7, 10.99}) {
     watch_.look(heartbeat_, late);
@@ -362,16 +350,14 @@ TEST_F(HangWatchTest, IsLateByNoMoreThanATwentyfifthForLooksThatItMissed) {
 }
 
 TEST_F(HangWatchTest, GivesRanksThatWokeUpWithItTheTimeToSaySo) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind();
   EXPECT_FALSE(watch_.look(heartbeat_, 11.001)) << "nobody looked for a second: the machine may have stood still";
   heartbeat_.report(1, 5, "backward");
   EXPECT_FALSE(watch_.look(heartbeat_, 11.05));
 }
 
 TEST_F(HangWatchTest, GivesRanksTheirThresholdAnewOnceWhereWhoWatchesWasStopped) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind();
   EXPECT_EQ(alarm_before(10.9), 0);
   watch_.resumed(6, now_);
   const double resumed = now_;
@@ -396,8 +382,7 @@ TEST_F(HangWatchTest, ClaimsNothingOfAProcessThatIsNotSeenFromHere) {
   watch_ = HangWatch(3, limits, 0, [this](int pid) { return std::make_unique<PretendedView>(processes_[pid]); });
   watch_.started({101, 102, 103}, 0);
   heartbeat_.announce(1, {17, 1, 1});
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
+  rank_1_is_behind();
   EXPECT_EQ(watch_.process_of(1).pid, -1);
   EXPECT_LT(alarm_before(12), 11.1);
   EXPECT_FALSE(alarm_->ends) << "it may compute";
@@ -419,24 +404,6 @@ TEST_F(HangWatchTest, IsSilentOnARankThatIsLateByHalfTheThreshold) {
     watch_.look(heartbeat_, now_);
     ASSERT_EQ(alarm_before(at + 0.99), 0) << round;
   }
-}
-
-TEST_F(HangWatchTest, TellsAProcessThatComputesFromOneThatSleeps) {
-  heartbeat_.report(1, 5, "forward");
-  all_but(1, "all_reduce grad", 10);
-  process(1).state.state = 'R';
-  process(1).since.all_ran_s = 0.99;
-  EXPECT_GT(alarm_before(12), 11);
-  EXPECT_TRUE(alarm_->slow);
-  EXPECT_THAT(alarm_->message, HasSubstr("slow, or in a loop"));
-}
-
-TEST_F(HangWatchTest, CallsARankSlowThatComputesInAnyThread) {
-  heartbeat_.report(1, 5, "evaluate");
-  all_but(1, "all_reduce grad", 10);
-  process(1) = {{'S', "futex_do_wait"}, {.all_ran_s = 0.99}};  // its first thread sleeps
-  EXPECT_GT(alarm_before(12), 11);
-  EXPECT_TRUE(alarm_->slow) << alarm_->message;
 }
 
 TEST_F(HangWatchTest, NamesWhoComputesWhereAllLoadOrWaitForWhoDoes) {
