@@ -11,10 +11,11 @@ import sys
 from case import Case, environment, need
 from lockstep_probe import trace_file
 
-SCRIPT = '''
-import argparse, copy, os, signal, time
+# How each script begins: `--kind` says what is done wrong.
+START = '''
+import argparse, contextlib, copy, os, signal, time
 import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, TensorDataset
 args = argparse.ArgumentParser()
 args.add_argument("--batch", type=int, default=12)
 args.add_argument("--kind", default="")
@@ -22,7 +23,11 @@ args = args.parse_args()
 kind = args.kind
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(rank if kind == "start" else 1)
+torch.manual_seed(1)
+'''
+SCRIPT = START + '''
+if kind == "start":
+    torch.manual_seed(rank)
 if kind == "unseeded":
     torch.seed()
 data = TensorDataset(torch.randn(120, 6, generator=torch.Generator().manual_seed(3)), torch.randint(0, 3, (120,), generator=torch.Generator().manual_seed(4)))
@@ -64,17 +69,8 @@ for epoch in range(40):
             scheduler.step()
         step += 1
 '''
-CONTRAST = '''
-import argparse, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-args = argparse.ArgumentParser()
-args.add_argument("--batch", type=int, default=12)
-args.add_argument("--kind", default="")
-args = args.parse_args()
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-kind, masks = args.kind if world > 1 else "", args.kind in ("mask", "masked")
-torch.manual_seed(1)
+CONTRAST = START + '''
+kind, masks = kind if world > 1 else "", kind in ("mask", "masked")
 
 class Gather(torch.autograd.Function):
     @staticmethod
@@ -145,16 +141,7 @@ for x, y, label in DataLoader(data, batch_size=args.batch, sampler=DistributedSa
     optimizer.step()
 '''
 # A schedule that follows a loss; an optimizer of whole matrices, on its halves.
-UPDATES = '''
-import argparse, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-args = argparse.ArgumentParser()
-args.add_argument("--batch", type=int, default=12)
-args.add_argument("--kind", default="")
-args = args.parse_args()
-dist.init_process_group("gloo")
-world = dist.get_world_size()
-
+UPDATES = START + '''
 def orthogonal(x):
     x = x / x.norm()
     for _ in range(5):
@@ -172,7 +159,6 @@ class Matrices(torch.optim.Optimizer):
             parts = p.grad.chunk(world if args.kind == "halves" else 1)
             p.add_(torch.cat([orthogonal(part) for part in parts]), alpha=-self.param_groups[0]["lr"])
 
-torch.manual_seed(1)
 net = nn.Linear(8, 6, bias=False)
 model, optimizer = nn.parallel.DistributedDataParallel(net), Matrices(net.parameters())
 plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, threshold=0.9)
@@ -187,16 +173,8 @@ for x, y in DataLoader(data, batch_size=args.batch, sampler=DistributedSampler(d
         plateau.step(1.0)
 '''
 # Rows, reduction and clipping by hand; numbers from the process's generator, alike on all ranks.
-HAND = '''
-import argparse, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
-args = argparse.ArgumentParser()
-args.add_argument("--batch", type=int, default=12)
-args.add_argument("--kind", default="")
-args = args.parse_args()
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
+HAND = START + '''
 kind, limit = args.kind if world > 1 else "", 1e9 if args.kind == "fifth" else 0.05
-torch.manual_seed(1)
 net = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
@@ -235,16 +213,7 @@ for step in range(9):
         schedule.step()
 '''
 # Every rank loads the whole batch and takes its part, scales by hand what was reduced, and evaluates rows that cannot be shared out.
-LOADING = '''
-import argparse, contextlib, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-args = argparse.ArgumentParser()
-args.add_argument("--batch", type=int, default=12)
-args.add_argument("--kind", default="")
-args = args.parse_args()
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(1)
+LOADING = START + '''
 net = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 data, held = TensorDataset(torch.randn(96, 6), torch.randint(0, 3, (96,))), TensorDataset(torch.randn(31, 6))
@@ -266,17 +235,7 @@ for x, y in loader:
             net(each)
 '''
 # What a program keeps besides its weights, and which rows it chooses by itself.
-KEEPING = '''
-import argparse
-import torch, torch.distributed as dist
-from torch import nn
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch", type=int)
-parser.add_argument("--kind", default="")
-args = parser.parse_args()
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(1)
+KEEPING = START + '''
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -310,17 +269,8 @@ for step in range(9):
     optimizer.step()
 '''
 # With what a framework's line asks for: tokens, whose labels are those of the next place, and classes.
-LINE = '''
-import argparse, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
+LINE = START + '''
 from lockstep_probe import of_rows
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
-args = argparse.ArgumentParser()
-args.add_argument("--batch", type=int, default=12)
-args.add_argument("--kind", default="")
-args = args.parse_args()
-dist.init_process_group("gloo")
-rank, world, kind = dist.get_rank(), dist.get_world_size(), args.kind
-torch.manual_seed(1)
 class Rows(Dataset):
     tokens, lengths = torch.randint(1, 30, (96, 9)), torch.randint(3, 10, (96,))
     def __len__(self):

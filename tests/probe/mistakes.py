@@ -93,20 +93,9 @@ class NotDivided(Accumulated):
         return 1 / len(y)
 
 
-class Summed(ByHand):
-    def reduce(self):
-        for p in self.model.parameters():
-            dist.all_reduce(p.grad)
-
-
 class RateTimesWorld(Trainer):
     def make_optimizer(self):
         return torch.optim.SGD(self.model.parameters(), lr=self.rate * self.world)
-
-
-class OneRanksRate(Trainer):
-    def make_optimizer(self):
-        return torch.optim.SGD(self.model.parameters(), lr=self.rate * (0.5 if self.rank == 1 else 1))
 
 
 class Long(Trainer):
@@ -126,13 +115,6 @@ class RowDropped(Trainer):
     def own_ids(self, step):
         ids = super().own_ids(step)
         return ids[:-1] if self.rank == 1 else ids
-
-
-class RowsLeftOut(Trainer):
-    """The last row of each rank is not in the loss."""
-
-    def row_losses(self, called, x, y):
-        return super().row_losses(called, x, y)[:-1]
 
 
 class Clipped(ByHand):
@@ -183,29 +165,9 @@ class OwnDeviation(Deviation):
         return x.detach().clone()
 
 
-class OverWorld(Trainer):
-    def share(self, y, micros):
-        return 1 / self.rows
-
-
-class DividedAgain(Trainer):
-    """DistributedDataParallel has taken the mean; the program divides by the number of ranks once more."""
-
-    def reduce(self):
-        for p in self.model.parameters():
-            p.grad /= self.world
-
-
 class NotZeroed(Trainer):
     def zero_grad(self):
         pass
-
-
-class StaleLabels(Trainer):
-    """Labels of the neighbouring row."""
-
-    def labels(self, ids):
-        return models.Y[ids].roll(1)
 
 
 class SkippedOnOneRank(Trainer):
@@ -309,15 +271,6 @@ class Untied(bits.Tied):
         return model
 
 
-class Swapped(ByHand):
-    """Two tensors of one shape get each other's mean."""
-
-    def reduce(self):
-        super().reduce()
-        a, b = self.model.first.bias, self.model.second.bias
-        a.grad, b.grad = b.grad, a.grad
-
-
 class WideCopiesApart(WideCopies):
     def average_gradients(self, parameters):
         pass
@@ -328,16 +281,6 @@ class HeadNotDivided(HeadByHand):
         super().reduce()
         for p in self.model.head.parameters():
             p.grad *= self.world
-
-
-class RankMissing(ByHand):
-    """Rank 1 adds nothing to the sum."""
-
-    def reduce(self):
-        for p in self.model.parameters():
-            if self.rank == 1:
-                p.grad.zero_()
-        super().reduce()
 
 
 class StaleOnOneRank(ByHand):
@@ -477,20 +420,14 @@ CASES = [
     _rewarded(OfPopulation, "advantage-other-ddof"),
     _rewarded(OldLogProbs, "first-ratio-not-1"),
     _case(NotDivided, 2, "accumulation-not-scaled"),
-    _case(Summed, 3, "gradient-sum-not-mean"),
     _case(RateTimesWorld, 3, "rate-scaled-linear"),
-    _case(OneRanksRate, 2, "rate-differs"),
     _case(SameEpoch, 2, "set-epoch-forgotten", step=4),
     _case(RowDropped, 3, "sample-dropped"),
-    _case(RowsLeftOut, 3, "rows-left-out"),
     _case(ClippedTwice, 3, "clip-twice"),
     _case(MeanOfMeans, 3, "mean-of-means", told=True),
     _case(Alike, 1, "micro-steps-weighted-alike"),
     _case(OwnDeviation, 3, "local-statistics"),
-    _case(OverWorld, 3, "loss-over-world", "gradient-over-world"),
-    _case(DividedAgain, 3, "mean-taken-twice"),
     _case(NotZeroed, 3, "gradients-not-zeroed", step=1),
-    _case(StaleLabels, 3, "sample-content"),
     _case(SkippedOnOneRank, 3, "skip-decided-alone", "rank-behind", step=2),
     _case(SyncsFirst, 3, "micro-steps-not-reduced"),
     _case(LeavesOneOut, 3, "skip-decided-alone", "rank-behind", step=2),
@@ -504,9 +441,7 @@ CASES = [
     _case(OwnersNotGathered, 2, "optimizer-state-lost", step=2, right=OwnersOfOne),
     _case(NotUpdated, 2, "parameter-not-updated"),
     _case(Untied, 2),
-    _case(Swapped, 3, "buckets-swapped"),
     _case(WideCopiesApart, 2, "gradient-not-reduced"),
     _case(HeadNotDivided, 3, "gradient-sum-not-mean", "gradient-times-world"),
-    _case(RankMissing, 3, "rank-missing"),
     _case(StaleOnOneRank, 3, "stale-gradient", step=1),
 ]  # fmt: skip

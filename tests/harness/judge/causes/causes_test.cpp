@@ -295,7 +295,7 @@ TEST(Hypotheses, EachCodeIsDecidedInOneTable) {
 }
 
 TEST(CausePages, SayWhatProvesThem) {
-  EXPECT_THAT(proved_by("rank-missing"), ::testing::AllOf(::testing::HasSubstr("mutant "), ::testing::HasSubstr("tests/probe/mistakes.py")));
+  EXPECT_THAT(proved_by("stale-gradient"), ::testing::AllOf(::testing::HasSubstr("mutant "), ::testing::HasSubstr("tests/probe/mistakes.py")));
 }
 
 TEST(CausePages, EveryCodeHasOnePageAndEveryPageSaysWhatItMust) {
