@@ -185,13 +185,16 @@ static std::string marked_headline(const CheckDocument& document) {
 /// All but the headline.
 static std::vector<Section> sections_of(const CheckDocument& document) {
   const char* const css = css_of(document.verdict);
+  std::string why;
+  for (const std::string& each : document.because)
+    why += (why.empty() ? "" : std::ispunct(static_cast<unsigned char>(why.back())) ? " " : ". ") + each;
   std::vector<Section> sections{{"why",
                                  "",
                                  "",
                                  {answered({{document.verdict == Mark::same   ? "How sure?"
                                              : document.verdict == Mark::none ? "What is known?"
                                                                               : "Why?",
-                                             fmt::format("{}", fmt::join(document.because, " ")), css},
+                                             why, css},
                                             {"How to fix it?", document.fix},
                                             {"What would decide?", document.decide},
                                             {"What shows more?", document.more}})}}};

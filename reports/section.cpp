@@ -395,12 +395,16 @@ double share_of(const AxisRange& range, double at) {
   return std::clamp((at - range.low) / (range.high - range.low), 0.0, 1.0);
 }
 
-/// The points of a line by their heights.
+/// The points of a line by their heights; of many the means of neighbours.
 std::string bars_of(const SuiteChart& chart, const ChartFrame& frame, const ChartSeries& series) {
   constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   std::string bars;
-  for (const ChartPoint& point : series.points) {
-    const double at = on_axis(chart.y, point.y);
+  const std::size_t points = series.points.size(), columns = std::min<std::size_t>(points, kStripColumns);
+  for (std::size_t column = 0; column < columns; ++column) {
+    const std::size_t begin = column * points / columns, end = (column + 1) * points / columns;
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += series.points[i].y;
+    const double at = on_axis(chart.y, sum / static_cast<double>(end - begin));
     bars += std::isfinite(at) ? kBars[static_cast<std::size_t>(std::lround(7 * share_of(frame.y, at)))] : " ";
   }
   return bars;
@@ -598,11 +602,13 @@ Plot plot_of(const SuiteChart& chart, const ChartPanel& panel, const ChartFrame&
             .y_log = chart.y.log};
   for (const ChartMark& mark : chart.marks) plot.rules.push_back({true, on_axis(chart.x, mark.at), "edge"});
   for (const ChartSeries& series : panel.series) {
-    PlotLine line{clean_line(series.name), css_of(series, names), {}, true};
+    PlotLine line{clean_line(series.name), css_of(series, names), {}};
     for (const ChartPoint& point : series.points) {
       const double x = on_axis(chart.x, point.x), y = on_axis(chart.y, point.y);
       if (std::isfinite(x) && std::isfinite(y)) line.points.push_back({x, y});
     }
+    line.dotted = line.points.size() <= kLong;
+    if (!line.dotted) line.window = window_over(line.points.size());
     plot.lines.push_back(std::move(line));
   }
   return plot;

@@ -536,7 +536,7 @@ class TrainerCheck {
 
   // What is said.
 
-  std::string again() const { return "lockstep check --out " + shell_quoted(fs::relative(options_.out).string()); }
+  std::string again() const { return fmt::format("lockstep check {}--out {}", options_.kept ? "--kept " : "", shell_quoted(fs::relative(options_.out).string())); }
 
   /// What one more run shows, in which one thing is otherwise.
   std::optional<Otherwise> otherwise(const LedFindings& found, const std::string& run, const std::string& reference,
@@ -595,7 +595,7 @@ class TrainerCheck {
     if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
     for (Fact& fact : facts_of(shown)) document.facts.push_back(std::move(fact));
     for (Fact& fact : last) document.facts.push_back(std::move(fact));
-    document.charts = charts_of(found, reference_.words(), run_.words());
+    document.charts = charts_of(found.steps, different ? different->first : -1, true, reference_.words(), run_.words());
     return document;
   }
 

@@ -137,14 +137,17 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   return document;
 }
 
-std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& reference, const std::string& run) {
+std::vector<SuiteChart> charts_of(const std::vector<LedStep>& steps, int64_t first, bool led, const std::string& reference,
+                                  const std::string& run) {
   const ChartAxis step{"step", "", false};
-  SuiteChart losses{"Loss", "of each step, in float64, from equal weights", step, {"loss", "", false}, false, {}, {}};
-  SuiteChart gradients{"Difference of gradients", "relative to the reference's; below 1e-12 they are the same", step,
-                       {"difference", "", true}, false, {}, {}};
+  SuiteChart losses{"Loss", led ? "of each step, in float64, from equal weights" : "of each step, each run from its own weights",
+                    step, {"loss", "", false}, false, {}, {}};
+  SuiteChart gradients{"Difference of gradients",
+                       led ? "relative to the reference's; below 1e-12 they are the same" : "relative to the reference's",
+                       step, {"difference", "", true}, false, {}, {}};
   ChartSeries a{reference, CaseVerdict::good, {}}, b{run, CaseVerdict::good, {}},
       off{"before clipping", CaseVerdict::good, {}};
-  for (const LedStep& step : found.steps) {
+  for (const LedStep& step : steps) {
     const auto x = static_cast<double>(step.step);
     if (std::isfinite(step.expected_loss)) a.points.push_back({x, step.expected_loss});
     if (std::isfinite(step.loss)) b.points.push_back({x, step.loss});
@@ -152,8 +155,7 @@ std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& r
   }
   losses.panels = {{"", {a, b}}};
   gradients.panels = {{"", {off}}};
-  if (const LedItem* first = found.different())
-    gradients.marks = {{"first difference", static_cast<double>(first->first)}};
+  if (first >= 0) gradients.marks = {{"first difference", static_cast<double>(first)}};
   return {losses, gradients};
 }
 

@@ -30,12 +30,15 @@ int check_command(const CheckOptions& options, const Console& console);
 /// Prints a text for a bug report, and makes the smallest folder that shows it.
 int issue_command(const IssueOptions& options, const Console& console);
 struct CheckDocument;
-struct LedFindings;
+struct LedStep;
 struct ResumedFindings;
 /// What `check --resumed` found. `folder`: of the run that was stopped.
 CheckDocument resumed_document(const ResumedFindings& found, const std::string& folder);
-/// The drawings of a check: losses, and how far the gradients differ, by step.
-std::vector<SuiteChart> charts_of(const LedFindings& found, const std::string& reference, const std::string& run);
+/// The steps that two runs have both; none where no two go together.
+std::vector<LedStep> paired_steps(const std::string& reference, const std::string& run);
+/// Two runs drawn: losses, and how far the gradients differ, by step. `first`: the first that differs, or -1.
+std::vector<SuiteChart> charts_of(const std::vector<LedStep>& steps, int64_t first, bool led, const std::string& reference,
+                                  const std::string& run);
 /// Writes what was asked for: `text`, unless another form goes to standard output. `json`: empty: the document's.
 void print_document(const CheckDocument& document, const std::string& json, const std::string& text,
                     const Outputs& asked, const Console& console);

@@ -139,6 +139,13 @@ void require_undamaged(const std::string& run_dir) {
 /// Two runs that lockstep trained: where their matrix has forced runs of both, these decide.
 Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const RunRecord& b) {
   const auto beside = forced_runs_beside(compare.run_a, a, compare.run_b, b);
+  const bool forced = (a.config.forced.on() || b.config.forced.on()) && a.config.layout != b.config.layout;
+  if (forced && (!beside || !beside->has_twins())) {
+    Mechanism mechanism;
+    mechanism.sentence = "Each step of a forced run begins with another run's state, so that no update is its own; the twins in float64 that "
+                         "decide lie in the folder of its matrix, and here are none.";
+    return mechanism;
+  }
   if (!beside || !beside->has_twins()) return compare_runs(compare);
   if (beside->seed != a.config.seed || beside->seed != b.config.seed) {
     Mechanism mechanism = compare_runs(compare);
@@ -234,16 +241,17 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
                               named ? fmt::format("lockstep explain {}; ", mechanism.cause->code) : "",
                               shell_quoted(options.run_a), shell_quoted(options.run_b));
   document.reference = options.run_a, document.run = options.run_b;
+  const auto name = [&](const std::string& run) {
+    const auto last = [](const std::string& dir) { return std::filesystem::path(dir).lexically_normal().filename().string(); };
+    return last(options.run_a) == last(options.run_b) ? run : last(run);
+  };
+  if (!options.outputs.html.empty() || !options.outputs.md.empty())
+    document.charts = charts_of(paired_steps(options.run_a, options.run_b), mechanism.first_divergence ? mechanism.first_divergence->step : -1, false,
+                                name(options.run_a), name(options.run_b));
   print_document(document, comparison_json(mechanism, options.run_a, options.run_b, differences, configured),
                  check_text(document, console.out_colour, console.out_width), options.outputs, console);
-  const auto name = [](const std::string& run) {
-    return std::filesystem::path(run).lexically_normal().filename().string();
-  };
-  const bool told_apart = name(options.run_a) != name(options.run_b);
-  write_tools(
-      {{told_apart ? name(options.run_a) : options.run_a, options.run_a},
-       {told_apart ? name(options.run_b) : options.run_b, options.run_b, options.run_a, check_markdown(document)}},
-      options.outputs.tools, console);
+  write_tools({{name(options.run_a), options.run_a}, {name(options.run_b), options.run_b, options.run_a, check_markdown(document)}},
+              options.outputs.tools, console);
   return comparison_exit_code(mechanism.verdict, expected);
 }
 

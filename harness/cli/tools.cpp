@@ -8,7 +8,6 @@
 #include <ctime>
 #include <filesystem>
 #include <ostream>
-#include <set>
 
 #include "harness/base/files.h"
 #include "harness/base/text.h"
@@ -34,11 +33,8 @@ ToolRun tool_run_of(const ToolSource& source) {
   };
   if (flight::holds_records(source.folder)) return made;
   RunReader run(source.folder);
-  std::set<int64_t> whole;  // steps that keep their gradients' values
   while (const std::optional<StepOfRun> step = run.next()) {
     add("loss", step->step, mean_loss(*step).value_or(kNaN));
-    for (const Record& record : step->ranks.front().records)
-      if (record.phase == Phase::reduced_gradients && values_of(record)) whole.insert(step->step);
     for (const Phase phase : {Phase::local_gradients, Phase::reduced_gradients}) {
       const std::string name = name_of(phase);
       std::vector<double> norms;
@@ -52,13 +48,9 @@ ToolRun tool_run_of(const ToolSource& source) {
     }
   }
   if (source.reference.empty()) return made;
-  try {
-    for (const LedStep& step : led_steps(source.reference, source.folder)) {
-      if (whole.contains(step.step)) add("difference from the reference/gradients", step.step, step.gradients);
-      add("difference from the reference/loss", step.step, std::abs(step.loss - step.expected_loss));
-    }
-  } catch (const std::runtime_error&) {
-    // Runs of which no two steps go together have no such curves.
+  for (const LedStep& step : paired_steps(source.reference, source.folder)) {
+    add("difference from the reference/gradients", step.step, step.gradients);
+    add("difference from the reference/loss", step.step, std::abs(step.loss - step.expected_loss));
   }
   return made;
 }
@@ -138,6 +130,14 @@ void write_asked(const std::vector<ToolSource>& sources, const ToolOutputs& aske
 }
 
 }  // namespace
+
+std::vector<LedStep> paired_steps(const std::string& reference, const std::string& run) {
+  try {
+    return led_steps(reference, run);
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+}
 
 void write_tools(const std::vector<ToolSource>& sources, const ToolOutputs& asked, const Console& console) {
   if (asked.tensorboard.empty() && asked.wandb.empty() && asked.chrome_trace.empty()) return;

@@ -123,6 +123,10 @@ std::vector<std::string> told_apart(std::vector<std::string> names);
 /// Static SVG, of the same size whatever it shows.
 std::string plot_drawing(const Plot& plot);
 
+constexpr std::size_t kLong = 60;  ///< more points are noise where they jump
+/// Of a moving median over so many points: 2 % of them, an odd number.
+constexpr std::size_t window_over(std::size_t points) { return std::max<std::size_t>(5, points / 100 * 2 + 1); }
+
 /// At most about 3 * `columns` points: of each column the first, smallest, largest and last median, and the
 /// whole band.
 std::vector<PlotPoint> thin(const std::vector<PlotPoint>& points, int columns);

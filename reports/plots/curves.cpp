@@ -56,7 +56,6 @@ Part curve_table(const std::vector<Curve>& curves, const CurveFrame& frame) {
 }
 
 constexpr std::size_t kMostShared = 6;  ///< cells in one panel
-constexpr std::size_t kLong = 60;       ///< more points are noise where they jump
 
 /// A pole at each step at which cells part from their reference, a bead for each of them.
 std::vector<PlotFlag> flags_of(const std::vector<const Curve*>& curves) {
@@ -324,8 +323,7 @@ CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, i
   for (const Curve& curve : curves) {
     if (is_noisy(curve, frame)) longest = std::max(longest, curve.points.size());
   }
-  // 2 % of the points, an odd number of them.
-  if (longest > 0) frame.window = std::max<std::size_t>(5, longest / 100 * 2 + 1);
+  if (longest > 0) frame.window = window_over(longest);
   for (double* each : {&low, &high, &all_low, &all_high}) *each = frame.at(*each);
   if (!(high > low)) low = all_low, high = all_high;
   if (!(high > low)) low = std::isfinite(low) ? low - 0.5 : 0, high = low + 1;

@@ -582,7 +582,7 @@ std::vector<LedStep> led_steps(const std::string& reference, const std::string& 
     const ForcedValues a = values_of(pairs.step_a(), reference), b = values_of(pairs.step_b(), run);
     LedStep step{.step = a.step};
     if (a.loss && b.loss) step.expected_loss = *a.loss, step.loss = *b.loss;
-    step.gradients = apart(a.gradients, b.gradients).all;
+    if (!a.gradients.empty() && !b.gradients.empty()) step.gradients = apart(a.gradients, b.gradients).all;
     step.applied = a.applied.empty() || b.applied.empty() ? step.gradients : apart(a.applied, b.applied).all;
     steps.push_back(step);
   }

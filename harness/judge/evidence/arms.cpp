@@ -676,12 +676,13 @@ std::optional<ForcedBeside> at_snapshots_of(const std::string& id, const std::ve
 std::optional<ForcedBeside> forced_runs_beside(const std::string& reference_dir, const RunRecord& reference,
                                                const std::string& cell_dir, const RunRecord& cell) {
   const fs::path home = home_of(reference_dir);
-  if (home != home_of(cell_dir) || reference.config.forced.on() || cell.config.forced.on()) return std::nullopt;
+  if (home != home_of(cell_dir)) return std::nullopt;
   const std::vector<ForcedRun> runs = forced_runs_in(home);
   std::set<std::string> others;
   for (const ForcedRun& run : runs) others.insert(run.config.forced.from);
   const RunConfig of_reference = without_forcing(reference.config), of_cell = without_forcing(cell.config);
-  if (auto own = at_snapshots_of(reference.id, runs, of_reference, of_cell)) return own;
+  const std::string& from = reference.config.forced.on() ? reference.config.forced.from : reference.id;
+  if (auto own = at_snapshots_of(from, runs, of_reference, of_cell)) return own;
   for (const std::string& id : others) {
     if (auto other = at_snapshots_of(id, runs, of_reference, of_cell)) return other;
   }

@@ -158,8 +158,8 @@ struct ForcedBeside {
 };
 
 /// Those of both runs' settings in the folder that holds the runs: of their own seed and at the reference's own
-/// snapshots, or, where the matrix forced another seed alone, of that one. Nothing where the runs lie apart, are forced
-/// runs themselves, or have none that have finished.
+/// snapshots, or, where the matrix forced another seed alone, of that one. The runs may be forced ones themselves.
+/// Nothing where they lie apart, or have none that have finished.
 std::optional<ForcedBeside> forced_runs_beside(const std::string& reference_dir, const RunRecord& reference,
                                                const std::string& cell_dir, const RunRecord& cell);
 

@@ -293,6 +293,19 @@ TEST(ExplainFolder, SaysWhereARankThatHungWas) {
   }
 }
 
+TEST(Tools, GetCallsWithTimesFromFlightRecords) {
+  const TempFolder run;
+  leave_records(run.path(), false);
+  std::ostringstream out, err;
+  write_tools({{"run", run.path()}}, {"", "", run / "calls.json"}, {out, err});
+  EXPECT_EQ(err.str(), "");
+  const nlohmann::json events = nlohmann::json::parse(read_text(run / "calls.json"))["traceEvents"];
+  std::set<int> ranks;
+  for (const nlohmann::json& event : events)
+    if (event["name"] == "all_reduce") ranks.insert(event["tid"].get<int>());
+  EXPECT_THAT(ranks, ElementsAre(0, 1)) << events;
+}
+
 TEST(ExplainFolder, SaysWhyThereIsNoStack) {
   const TempFolder run;
   write_stacks(run.path(), 2, {"no stack: none of eu-stack, gdb and py-spy is installed\n", {}});

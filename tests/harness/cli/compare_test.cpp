@@ -464,8 +464,12 @@ TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecideAndFindWhatFreeOnesCannotShow) 
   support::Said said(folder_.path());
   const CompareCommandOptions o = matrix(nullptr);
   said("with forced runs", end_of(o));
+  CompareCommandOptions forced = options("a-forced", "b-forced");
+  forced.rule = "bits";
+  said("forced runs themselves", end_of(forced));
   std::filesystem::remove(folder_ / "b-forced/done");
   said("of which none has finished", end_of(o));
+  said("forced runs without their twins", end_of(forced));
   std::filesystem::remove_all(folder_ / "b");
   said("a fault", end_of(matrix([](support::FakeStep& it) {
          if (it.step < 10) return;

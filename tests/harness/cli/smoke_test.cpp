@@ -238,8 +238,9 @@ TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
   EXPECT_EQ(same.code, 0);
   EXPECT_THAT(same.out, HasSubstr("✓ the same: every bit of"));
 
-  const ProgramEnd found = lockstep({"compare", a, b, "--json"});
+  const ProgramEnd found = lockstep({"compare", a, b, "--json", "--html", folder_ / "drawn.html"});
   EXPECT_EQ(found.code, 1);
+  EXPECT_THAT(read_text(folder_ / "drawn.html"), AllOf(HasSubstr("Difference of gradients"), HasSubstr("first difference"), HasSubstr("<svg")));
   const auto first = nlohmann::json::parse(found.out).at("first_divergence");
   EXPECT_EQ(first.at("step"), 17);
   EXPECT_EQ(first.at("rank"), 5);
