@@ -505,6 +505,7 @@ TEST_F(LockstepProgram, JudgesLogProbabilitiesOfAForeignTrainer) {
   write_text(folder_ / "none.jsonl", "\n");
   EXPECT_EQ(run({"check", "--acted", "none.jsonl"}).code, 5);
   EXPECT_EQ(run({"check", "--acted", "nowhere.jsonl"}).code, 2);
+  EXPECT_EQ(run({"check", "--acted", "same.jsonl", "--", "python3", "train.py"}).code, 2);
 }
 
 TEST_F(LockstepProgram, GivesBothSchemas) {
