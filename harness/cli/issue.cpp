@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <ostream>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "harness/base/files.h"
@@ -44,33 +45,6 @@ std::string without_folders(std::string_view text) {
   return shown;
 }
 
-/// Without folders, and without the names of this user and this host.
-std::string without_names(const std::string& text) {
-  static const std::regex word(R"([.*+?^${}()|[\]\\])");
-  std::string shown = without_folders(text);
-  const passwd* const user = ::getpwuid(::geteuid());
-  for (const auto& [name, by] :
-       {std::pair{std::string(user ? user->pw_name : ""), "<user>"}, {this_host().host, "<host>"}})
-    if (name.size() > 2 && name != "root")
-      shown = std::regex_replace(shown, std::regex("\\b" + std::regex_replace(name, word, "\\$&") + "\\b"), by);
-  return shown;
-}
-
-/// Of a command, and of a variable's name and value: also without what looks like a secret or a host.
-std::string without_secrets(const std::string& text) {
-  static const std::regex secret(
-      R"(((?:token|key|secret|passw(?:or)?d|auth|bearer)(?:=| +))(?:'[^']*'|"[^"]*"|[^\s'"]+))", std::regex::icase),
-      host(R"(((?:endpoint|addr|address|hosts?|nodelist|comm_id)(?:=| +)|://)[^\s'"/]+)", std::regex::icase);
-  return without_names(std::regex_replace(std::regex_replace(text, secret, "$1<hidden>"), host, "$1<host>"));
-}
-
-/// Each text in it without names.
-void hide_names(json& value) {
-  if (value.is_string()) value = without_names(value.get<std::string>());
-  else if (value.is_structured())
-    for (json& each : value) hide_names(each);
-}
-
 json read_json(const std::string& path) {
   const FileText file = read_file(path);
   json read = file ? parse_json(file.text) : json();
@@ -81,6 +55,47 @@ std::string text_at(const json& object, const char* key) {
   return json_as<std::string>(object.value(key, json())).value_or("");
 }
 
+/// What the text of a bug report must not name: folders, the user, and every host that has run a rank.
+class Names {
+ public:
+  explicit Names(const std::string& out) {
+    static const std::regex special(R"([.*+?^${}()|[\]\\])");
+    const auto hide = [&](const std::string& name, const char* by) {
+      if (name.size() > 2 && name != "root")
+        hidden_.emplace_back("\\b" + std::regex_replace(name, special, "\\$&") + "\\b", by);
+    };
+    const passwd* const user = ::getpwuid(::geteuid());
+    hide(user ? user->pw_name : "", "<user>");
+    std::set<std::string> hosts{this_host().host};
+    if (fs::is_directory(out + "/runs"))
+      for (const fs::directory_entry& file : fs::recursive_directory_iterator(out + "/runs"))
+        if (file.path().filename().string().ends_with(".hello.json"))
+          hosts.insert(text_at(read_json(file.path().string()), "host"));
+    for (const std::string& host : hosts) hide(host, "<host>");
+  }
+  std::string without(const std::string& text) const {
+    std::string shown = without_folders(text);
+    for (const auto& [name, by] : hidden_) shown = std::regex_replace(shown, name, by);
+    return shown;
+  }
+  /// Of a command, and of a variable's name and value: also without what looks like a secret or a host.
+  std::string without_secrets(const std::string& text) const {
+    static const std::regex secret(
+        R"(((?:token|key|secret|passw(?:or)?d|auth|bearer)(?:=| +))(?:'[^']*'|"[^"]*"|[^\s'"]+))", std::regex::icase),
+        host(R"(((?:endpoint|addr|address|hosts?|nodelist|comm_id)(?:=| +)|://)[^\s'"/]+)", std::regex::icase);
+    return without(std::regex_replace(std::regex_replace(text, secret, "$1<hidden>"), host, "$1<host>"));
+  }
+  /// Of each text in it.
+  void hide_in(json& value) const {
+    if (value.is_string()) value = without(value.get<std::string>());
+    else if (value.is_structured())
+      for (json& each : value) hide_in(each);
+  }
+
+ private:
+  std::vector<std::pair<std::regex, const char*>> hidden_;
+};
+
 /// What was found, but for figures that depend on the number of steps.
 json finding(const json& check) {
   return {check.value("verdict", json()), check.value("headline", json()), check.value("because", json())};
@@ -89,8 +104,8 @@ json finding(const json& check) {
 /// What a check's folder needs for its verdict, in a folder of its own.
 class SmallFolder {
  public:
-  SmallFolder(const std::string& from, const std::string& to, const json& check)
-      : from_(from + "/runs"), to_(to), runs_(to + "/runs"), check_(check) {}
+  SmallFolder(const std::string& from, const std::string& to, const json& check, const Names& names)
+      : from_(from + "/runs"), to_(to), runs_(to + "/runs"), check_(check), names_(names) {}
 
   /// False: the runs kept do not show it.
   bool make() const {
@@ -137,12 +152,12 @@ class SmallFolder {
         if (said.contains("unrecorded") && said["unrecorded"].is_array())
           for (json& each : said["unrecorded"])
             if (each.is_object()) each.erase("by");
-        hide_names(said);
+        names_.hide_in(said);
         write_file_atomically(path.string(), said.dump());
       }
     }
     json asked = check_["asked"];
-    for (const char* key : {"reference", "run", "resume_with"}) asked[key] = without_secrets(text_at(asked, key));
+    for (const char* key : {"reference", "run", "resume_with"}) asked[key] = names_.without_secrets(text_at(asked, key));
     asked.update({{"folder", "."},
                   {"kept", true},
                   {"ranks", fmt::format("{},{}", ranks_of({"reference-float64", "whole"}),
@@ -182,10 +197,11 @@ class SmallFolder {
 
   fs::path from_, to_, runs_;
   const json& check_;
+  const Names& names_;
 };
 
-std::string issue_text(const std::string& out, const json& check) {
-  std::string text = fmt::format("### {}\n\n    {}\n\n", text_at(check, "headline"), without_secrets(text_at(check, "command")));
+std::string issue_text(const std::string& out, const json& check, const Names& names) {
+  std::string text = fmt::format("### {}\n\n    {}\n\n", text_at(check, "headline"), names.without_secrets(text_at(check, "command")));
   for (const json& each : check.value("because", json::array())) text += json_as<std::string>(each).value_or("") + "\n";
   for (const json& fact : check.value("facts", json::array()))
     if (const std::string state = text_at(fact, "state"); state != "same" && state != "none")
@@ -201,10 +217,10 @@ std::string issue_text(const std::string& out, const json& check) {
     const json facts = read_json(folder + "run.json").value("provenance", json::object());
     for (const auto& [key, value] : facts.items())
       if (key == "isa" || key == "cores" || key.starts_with("env."))
-        text += fmt::format("| {} |\n", replaced(without_secrets(key + "=" + text_at(facts, key.c_str())), "=", " | "));
+        text += fmt::format("| {} |\n", replaced(names.without_secrets(key + "=" + text_at(facts, key.c_str())), "=", " | "));
     break;
   }
-  return without_names(text);
+  return names.without(text);
 }
 
 }  // namespace
@@ -222,8 +238,9 @@ int issue_command(const IssueOptions& options, const Console& console) {
     throw ConfigError(fmt::format("--to {}: there is something else", to));
   if (!check["asked"].is_object() || !fs::is_directory(options.dir + "/runs"))
     throw ConfigError(fmt::format("{}: its runs are gone; lockstep check -- COMMAND makes them", options.dir));
-  std::string text = issue_text(options.dir, check);
-  const bool shows = SmallFolder(options.dir, to, check).make();
+  const Names names(options.dir);
+  std::string text = issue_text(options.dir, check, names);
+  const bool shows = SmallFolder(options.dir, to, check, names).make();
   uint64_t bytes = 0;
   for (const fs::directory_entry& file : fs::recursive_directory_iterator(to))
     bytes += file.is_regular_file() ? file.file_size() : 0;

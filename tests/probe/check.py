@@ -341,7 +341,11 @@ def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):
 
 def issue(bench, document):
     """The small folder alone has the verdict, and neither it nor the text names this machine's folders."""
-    small = bench.path("small")
+    small, kept = bench.path("small"), pathlib.Path(bench.path("kept"))
+    hello = next(kept.rglob("rank-1.hello.json"), None)
+    if hello:
+        hello.write_text(json.dumps({**json.loads(hello.read_text()), "host": "far-node7"}))
+        (kept / "check.json").write_text(json.dumps({**document, "facts": [{"name": "rows", "text": "on far-node7", "state": "different"}]}))
     done, found = (subprocess.run([bench.lockstep, *words], capture_output=True, text=True, check=False, cwd=bench.folder)
                    for words in (("issue", "kept", "--to", "small"), ("check", "--out", "small", "--json")))  # fmt: skip
     need(done.returncode == 0, done.stdout + done.stderr)
@@ -350,7 +354,7 @@ def issue(bench, document):
     sizes = [sum(path.stat().st_size for path in pathlib.Path(folder).rglob("*.trace")) for folder in (bench.path("kept"), small)]
     need(sizes[1] < sizes[0], f"traces of {sizes[1]} bytes, of {sizes[0]}")
     texts = done.stdout.encode() + b"".join(path.read_bytes() for path in pathlib.Path(small).rglob("*") if path.is_file())
-    for name in (str(bench.folder), os.path.expanduser("~") + "/"):
+    for name in (str(bench.folder), os.path.expanduser("~") + "/", "far-node7"):
         need(name.encode() not in texts, f"{name} is named: {done.stdout}")
 
 
