@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # The comparison itself, and what finds differences in one run's own evidence.
 JUDGED = ["harness/judge/compare/*.cpp", "harness/judge/compare/forced/*.cpp", "harness/judge/evidence/ledger.cpp",
-          "harness/judge/evidence/replicas.cpp", "harness/judge/evidence/parts.cpp", "harness/judge/evidence/ledger.cpp"]
+          "harness/judge/evidence/replicas.cpp", "harness/judge/evidence/parts.cpp"]
 # Tests of these rooms run first; what survives them meets real runs.
 ROOMS = ["judge/compare", "judge/causes", "judge/evidence", "answer/questions", "answer/results", "cli"]
 REAL_RUNS = "Verdicts*:Forced*:ExactArithmetic*:*ExactFault*"
