@@ -629,33 +629,4 @@ Results suite_results() {
   return results;
 }
 
-Results wide_suite_results() {
-  Results results = suite_results();
-  results.name = "wide";
-  results.summary.exit_code = 0;
-  SuiteResult& suite = *results.suite;
-  suite.faults = suite.undecided = 0;
-  suite.findings.clear();
-  suite.charts.clear();
-  suite.table.clear();
-  const char* outcomes[] = {"refused by all: the reward function gave what is not finite", "every bit the same",
-                            "all left with the same error, nothing changed", "a step refused by all, the others taken",
-                            "found: saved_but_never_published", "named at its first step"};
-  for (int i = 0; i < 64; ++i) {
-    suite.table.push_back({"killed, over an older checkpoint, mutant_of_the_trainer_" + std::to_string(i),
-                                "rank " + std::to_string(i % 8) + ", rename of step_8/model-00003-of-00008.safetensors",
-                                outcomes[i % 6], CaseVerdict::good, 100 + i});
-  }
-  SuiteTable table{"Every phase of a save", "", {{"operation", "", false}}, {}, false};
-  for (const char* head : {"processes", "longest time to notice", "lost steps", "bytes written", "bytes read again", "renames", "#wrong"})
-    table.columns.push_back({head, "", true});
-  table.columns.push_back({"what was said", "", false});
-  for (int i = 0; i < 8; ++i) {
-    table.rows.push_back({{"write of step_" + std::to_string(i) + "/optimizer-00003-of-00008.safetensors", "8", "1203.25", "0", "1048576", "524288", "17", "0",
-                           "rank 3 died silently; a full disk is the likely reason, see /var/log/lockstep/rank_3.log"}});
-  }
-  suite.tables = {table};
-  return results;
-}
-
 }  // namespace lockstep

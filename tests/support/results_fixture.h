@@ -38,9 +38,6 @@ Results sequential_results();
 /// Faults, an undecided case, tables of which two hold a fault, a chart of lines and one of rows.
 Results suite_results();
 
-/// As many failures, outcomes and columns as a large suite has, in its long words; nothing wrong.
-Results wide_suite_results();
-
 /// Nothing was selected.
 Results empty_results();
 

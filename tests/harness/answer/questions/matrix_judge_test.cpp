@@ -134,27 +134,32 @@ SyntheticMatrix with(int seeds, const std::vector<PlantedCell>& cells) {
 
 SyntheticMatrix forced_matrix();
 
-TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
-  using M = SyntheticMatrix;
-  const std::vector<VerdictKind> same = {VerdictKind::equivalent};
-  const PlantedCell global{"8x3 global"};
-  const auto usual = [] { return SyntheticMatrix::usual(); };
-  const auto failed = [](const std::string& run, int rank, const char* error) {
-    return [=](M& m) { m.result(run, rank).status = "failed", m.result(run, rank).error = error; };
-  };
-  const auto lost = [](const std::string& run, int rank) {
-    return [=](M& m) { m.results.erase(m.path_of(run, rank)); };
-  };
-  const auto mechanism = [](M& m) { m.plan.matrix.question = "mechanism"; };
-  const auto without = [](auto which) { return [=](M& m) { std::erase_if(m.plan.runs, which); }; };
-  const auto emulated = [](M& m) {
-    std::erase_if(m.plan.runs, [](const PlannedRun& run) { return run.role == RunRole::certify; });
-    m.plan.matrix.ranks = RanksPolicy::emulated;
-  };
+using M = SyntheticMatrix;
+const std::vector<VerdictKind> kSame = {VerdictKind::equivalent};
+const PlantedCell kGlobal{"8x3 global"};
+
+struct Row {
+  const char* what;
+  SyntheticMatrix matrix;
+  std::function<void(M&)> change = {};
+};
+
+void say_each(const std::vector<Row>& rows) {
+  support::Said said;
+  for (const Row& row : rows) {
+    SyntheticMatrix matrix = row.matrix;
+    if (row.change) row.change(matrix);
+    said(row.what, text_of(matrix.judge()));
+  }
+}
+
+void ask_mechanism(M& m) { m.plan.matrix.question = "mechanism"; }
+
+TEST(MatrixJudge, SaysOfEachCellWhatItsRunsShow) {
   // A fault planted in a run of each of two seeds, of which some have acted.
   const auto planted = [&](const std::vector<std::string>& acted) {
     return [=](M& m) {
-      mechanism(m);
+      ask_mechanism(m);
       for (PlannedRun& run : m.plan.runs) {
         if (run.cell == "8x3 planted" && run.role == RunRole::cell) run.config.mutant.name = "collective_extra";
       }
@@ -175,44 +180,56 @@ TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
       cell.config.steps = steps;
     };
   };
-  struct Row {
-    const char* what;
-    SyntheticMatrix matrix;
-    std::function<void(M&)> change = {};
-  };
-  const Row rows[] = {
-      {"a mechanism that parts, and one that does not", with(1, {global, {"8x3 grad x 8"}}),
-       [&](M& m) {
-         mechanism(m);
+  say_each({
+      {"a mechanism that parts, and one that does not", with(1, {kGlobal, {"8x3 grad x 8"}}),
+       [](M& m) {
+         ask_mechanism(m);
          m.mechanisms["8x3 grad x 8 seed 0"].verdict = VerdictKind::divergent;
          m.mechanisms["8x3 grad x 8 seed 0"].first_divergence.emplace().step = 17;
        }},
-      {"an outcome, though the mechanism is asked", with(4, {{"8x3 global", -0.2}}), mechanism},
+      {"an outcome, though the mechanism is asked", with(4, {{"8x3 global", -0.2}}), ask_mechanism},
       {"a fault that never acted, whatever is expected", with(2, {{"8x3 planted", 0, 0.008, 0, false, {VerdictKind::failed}}}),
        planted({})},
       {"one that acted with one seed alone", with(2, {{"8x3 planted"}}), planted({"8x3 planted seed 0"})},
       {"one that acted with each", with(2, {{"8x3 planted"}}), planted({"8x3 planted seed 0", "8x3 planted seed 1"})},
-      {"no traces", with(3, {global}),
+      {"no traces", with(3, {kGlobal}),
        [](M& m) {
          for (PlannedRun& run : m.plan.runs) run.config.trace = TraceLevel::off;
          m.mechanisms.clear();
        }},
       {"real ranks that part from the emulated run, whatever is expected",
-       with(10, {{"8x3 same", 0, 0.008, 0, false, same}, {"8x3 other", 0, 0.008, 0, false, {VerdictKind::divergent}}}),
+       with(10, {{"8x3 same", 0, 0.008, 0, false, kSame}, {"8x3 other", 0, 0.008, 0, false, {VerdictKind::divergent}}}),
        [&](M& m) { m.certifications["8x3 same certify"] = m.certifications["8x3 other certify"] = parted_at(7); }},
-      {"a run that the plan holds under another name", with(3, {global}), twin(100)},
-      {"one that it does not hold", with(3, {global}), twin(99)},
+      {"a run that the plan holds under another name", with(3, {kGlobal}), twin(100)},
+      {"one that it does not hold", with(3, {kGlobal}), twin(99)},
+  });
+}
+
+TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
+  const auto usual = [] { return SyntheticMatrix::usual(); };
+  const auto failed = [](const std::string& run, int rank, const char* error) {
+    return [=](M& m) { m.result(run, rank).status = "failed", m.result(run, rank).error = error; };
+  };
+  const auto lost = [](const std::string& run, int rank) {
+    return [=](M& m) { m.results.erase(m.path_of(run, rank)); };
+  };
+  const auto without = [](auto which) { return [=](M& m) { std::erase_if(m.plan.runs, which); }; };
+  const auto emulated = [](M& m) {
+    std::erase_if(m.plan.runs, [](const PlannedRun& run) { return run.role == RunRole::certify; });
+    m.plan.matrix.ranks = RanksPolicy::emulated;
+  };
+  say_each({
       {"another verdict than expected, and one of which nothing is expected",
-       with(10, {{"8x3 global", -0.094, 0.02, 0, false, same}, {"8x3 free", -0.094, 0.02}})},
-      {"one seed", with(1, {{"8x3 global", 0, 0, 0, false, same}})},
+       with(10, {{"8x3 global", -0.094, 0.02, 0, false, kSame}, {"8x3 free", -0.094, 0.02}})},
+      {"one seed", with(1, {{"8x3 global", 0, 0, 0, false, kSame}})},
       {"a power control that is missed",
-       with(10, {global, {"control", -0.347, 0.018, 0, true}, {"missed", 0, 0.008, 0, true}})},
+       with(10, {kGlobal, {"control", -0.347, 0.018, 0, true}, {"missed", 0, 0.008, 0, true}})},
       {"one that its mechanism shows alone", with(10, {{"blind", 0, 0.008, 0, true}}),
        [](M& m) { m.mechanisms["blind seed 0"].verdict = VerdictKind::divergent; }},
       {"the same, asked of the mechanism", with(10, {{"blind", 0, 0.008, 0, true}}),
-       [&](M& m) { mechanism(m), m.mechanisms["blind seed 0"].verdict = VerdictKind::divergent; }},
+       [](M& m) { ask_mechanism(m), m.mechanisms["blind seed 0"].verdict = VerdictKind::divergent; }},
       {"a power control that is undecided",
-       with(10, {{"8x3 global", 0.001, 0.008, 0, false, same}, {"undecided", -0.02, 0.1, 0, true}})},
+       with(10, {{"8x3 global", 0.001, 0.008, 0, false, kSame}, {"undecided", -0.02, 0.1, 0, true}})},
       {"an expected failure", with(10, {{"8x3 broken", 0, 0.008, 0, false, {VerdictKind::failed}}}),
        lost("8x3 broken seed 2", 5)},
       {"undecided, and nothing expected", with(10, {{"8x3 free", 0, 0.3}})},
@@ -220,28 +237,22 @@ TEST(MatrixJudge, SaysOfEachCellWhatBecameOfItAlone) {
       {"a failed reference", usual(), failed("1x24 global seed 1", 0, "out of memory")},
       {"NaN in a metric", usual(),
        [](M& m) { m.result("8x3 global seed 6").metrics["accuracy_24"] = std::numeric_limits<double>::quiet_NaN(); }},
-      {"a metric that is missing", with(3, {global}), [](M& m) { m.plan.matrix.primary.metric = "accuracy_7"; }},
-      {"the same, asked of the mechanism", with(3, {global}),
-       [&](M& m) { mechanism(m), m.plan.matrix.primary.metric = "accuracy_7"; }},
+      {"a metric that is missing", with(3, {kGlobal}), [](M& m) { m.plan.matrix.primary.metric = "accuracy_7"; }},
+      {"the same, asked of the mechanism", with(3, {kGlobal}),
+       [](M& m) { ask_mechanism(m), m.plan.matrix.primary.metric = "accuracy_7"; }},
       {"a torn trace", usual(), [](M& m) { m.mechanisms.erase("8x3 local seed 0"); }},
-      {"a prefix that ends early", with(3, {global}), [](M& m) { m.certifications["8x3 global certify"].steps = 12; }},
-      {"no prefix of real ranks", with(3, {global}),
+      {"a prefix that ends early", with(3, {kGlobal}), [](M& m) { m.certifications["8x3 global certify"].steps = 12; }},
+      {"no prefix of real ranks", with(3, {kGlobal}),
        without([](const PlannedRun& run) { return run.role == RunRole::certify; })},
-      {"none is wanted", with(3, {global}), emulated},
-      {"a failed prefix", with(3, {global}), failed("8x3 global certify", 2, "connection reset")},
+      {"none is wanted", with(3, {kGlobal}), emulated},
+      {"a failed prefix", with(3, {kGlobal}), failed("8x3 global certify", 2, "connection reset")},
       {"a failed forced run", forced_matrix(), lost("forced-cell", 0)},
       {"a failed twin of the reference", forced_matrix(), lost("reference-twin", 0)},
       {"a failed twin of the cell", forced_matrix(), lost("cell-twin", 0)},
       {"a forced reference that is missing", forced_matrix(),
        without([](const PlannedRun& run) { return run.id == "forced-reference"; })},
       {"no cell", with(2, {})},
-  };
-  support::Said said;
-  for (const Row& row : rows) {
-    SyntheticMatrix matrix = row.matrix;
-    if (row.change) row.change(matrix);
-    said(row.what, text_of(matrix.judge()));
-  }
+  });
 }
 
 TEST(MatrixJudge, AFailureThatTheLauncherSawFailsTheCellAlone) {
