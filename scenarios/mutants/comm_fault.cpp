@@ -6,103 +6,58 @@
 #include <utility>
 #include <vector>
 
+#include "harness/trainers/comm/ledger.h"
+
 namespace lockstep {
 namespace {
 
-class FaultyComm : public Comm {
+class FaultyComm : public CommAround {
  public:
-  FaultyComm(std::unique_ptr<Comm> inner, CommFault& fault) : inner_(std::move(inner)), fault_(fault) {}
-
-  int rank() const override { return inner_->rank(); }
-  int world_size() const override { return inner_->world_size(); }
-  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
-    fault_.all_reduce_sum(*inner_, tensor, tag);
-  }
-  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
-    inner_->all_reduce_max(tensor, tag);
-  }
+  FaultyComm(std::unique_ptr<Comm> inner, CommFault& fault) : CommAround(std::move(inner)), fault_(fault) {}
+  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override { fault_.all_reduce_sum(*inner_, tensor, tag); }
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
     return fault_.all_gather(*inner_, tensor, tag);
   }
   void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
     fault_.broadcast(*inner_, tensor, root, tag);
   }
-  void barrier(std::string_view tag) override { inner_->barrier(tag); }
-  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
-                                                    const std::vector<std::string>& names,
-                                                    const ReducerOptions& options) override {
-    return inner_->reduce_gradients(parameters, names, options);
-  }
 
  private:
-  std::unique_ptr<Comm> inner_;
   CommFault& fault_;
 };
 
 /// One collective as it was called, and what it delivered.
 struct Call {
-  std::string op, tag;
+  std::string op, reduction, tag;
   int root = -1;
   at::Tensor in, out;
 };
 
-using Calls = std::vector<Call>;
-
-at::Tensor kept(const at::Tensor& tensor) { return tensor.detach().clone(); }
+at::Tensor kept(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach().clone() : at::Tensor(); }
 
 /// Passes every call on and tells of it afterwards.
-class TellingComm : public Comm {
+class TellingComm : public CommAround {
  public:
   TellingComm(std::unique_ptr<Comm> inner, std::function<void()> begin, std::function<void(Call)> end)
-      : inner_(std::move(inner)), begin_(std::move(begin)), end_(std::move(end)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int world_size() const override { return inner_->world_size(); }
-  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
-    in_place("sum", tag, -1, tensor, [&] { inner_->all_reduce_sum(tensor, tag); });
-  }
-  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
-    in_place("max", tag, -1, tensor, [&] { inner_->all_reduce_max(tensor, tag); });
-  }
-  at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
-    Call call{"gather", std::string(tag), -1, kept(tensor), {}};
-    begin_();
-    const at::Tensor gathered = inner_->all_gather(tensor, tag);
-    call.out = kept(gathered);
-    end_(std::move(call));
-    return gathered;
-  }
-  void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
-    in_place("broadcast", tag, root, tensor, [&] { inner_->broadcast(tensor, root, tag); });
-  }
-  void barrier(std::string_view tag) override {
-    begin_();
-    inner_->barrier(tag);
-    end_({"barrier", std::string(tag), -1, {}, {}});
-  }
-  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
-                                                    const std::vector<std::string>& names,
-                                                    const ReducerOptions& options) override {
-    return inner_->reduce_gradients(parameters, names, options);
-  }
+      : CommAround(std::move(inner)), begin_(std::move(begin)), end_(std::move(end)) {}
 
  private:
-  template <typename Run>
-  void in_place(const char* op, std::string_view tag, int root, const at::Tensor& tensor, Run run) {
-    Call call{op, std::string(tag), root, kept(tensor), {}};
+  at::Tensor around(const CollectiveCall& made, const Run& run) override {
+    Call call{std::string(made.op), std::string(made.reduction), std::string(made.tag), made.root,
+              kept(made.tensor), {}};
     begin_();
-    run();
-    call.out = kept(tensor);
+    at::Tensor out = run();
+    call.out = kept(out);
     end_(std::move(call));
+    return out;
   }
 
-  std::unique_ptr<Comm> inner_;
   std::function<void()> begin_;
   std::function<void(Call)> end_;
 };
 
 bool same_call(const Call& a, const Call& b) {
-  return a.op == b.op && a.tag == b.tag && a.root == b.root && same_bits(a.in, b.in) &&
+  return a.op == b.op && a.reduction == b.reduction && a.tag == b.tag && a.root == b.root && same_bits(a.in, b.in) &&
          same_bits(a.out, b.out);
 }
 
@@ -119,7 +74,7 @@ std::unique_ptr<Comm> CommFault::below_ledger(std::unique_ptr<Comm> comm) {
 std::unique_ptr<Comm> watched_comm(std::unique_ptr<Comm> comm,
                                    const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
                                    std::function<void()> acted) {
-  const auto arrived = std::make_shared<Calls>();
+  const auto arrived = std::make_shared<std::vector<Call>>();
   auto inside = std::make_unique<TellingComm>(
       std::move(comm), [] {}, [arrived](Call call) { arrived->push_back(std::move(call)); });
   const Comm* const bare = inside.get();

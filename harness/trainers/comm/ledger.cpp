@@ -22,26 +22,29 @@
 namespace lockstep {
 namespace {
 
-CollectiveRecord describe(const char* op, const char* reduction, std::string_view tag,
-                          const at::Tensor& tensor) {
+CollectiveRecord record_of(const CollectiveCall& call) {
   CollectiveRecord record;
-  record.op = op;
-  record.reduction = reduction;
+  record.op = call.op;
+  record.reduction = call.reduction;
   record.group = "data";
-  record.tag = tag;
-  record.dtype = dtype_of(tensor);
-  record.shape = tensor.sizes().vec();
+  record.tag = call.tag;
+  record.root = call.root;
+  if (!call.tensor.defined()) return record;
+  record.dtype = dtype_of(call.tensor);
+  record.shape = call.tensor.sizes().vec();
+  record.hash_in = tensor_hash(view_of(call.tensor));
   return record;
 }
 
-flight::Entry entry_of(const char* op, std::string_view tag, const at::Tensor& tensor, int root = -1) {
+flight::Entry entry_of(const CollectiveCall& call) {
   flight::Entry entry;
   entry.group = "data";
-  entry.op = op;
-  entry.tag = tag;
-  entry.dtype = c10::toString(tensor.scalar_type());
-  entry.root = root;
-  entry.shape = tensor.sizes().vec();
+  entry.op = call.op;
+  entry.tag = call.tag;
+  entry.root = call.root;
+  if (!call.tensor.defined()) return entry;
+  entry.dtype = c10::toString(call.tensor.scalar_type());
+  entry.shape = call.tensor.sizes().vec();
   return entry;
 }
 
@@ -222,65 +225,13 @@ class LedgerReducer : public GradientReducer {
   bool reduces_ = false;
 };
 
-class LedgerComm : public Comm {
+class LedgerComm : public CommAround {
  public:
   LedgerComm(std::unique_ptr<Comm> inner, TraceWriter& trace, OperationHeartbeat heartbeat, CommunicationMeter* meter, CollectiveWatch* watch)
-      : inner_(std::move(inner)),
+      : CommAround(std::move(inner)),
         trace_(trace),
         heartbeat_(std::move(heartbeat)),
-        metering_(meter, inner_->world_size(), watch) {}
-
-  int rank() const override { return inner_->rank(); }
-  int world_size() const override { return inner_->world_size(); }
-
-  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
-    in_place("all_reduce", "sum", -1, tensor, tag, [&] { inner_->all_reduce_sum(tensor, tag); });
-    metering_.summed(bytes_of(tensor));
-  }
-
-  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
-    in_place("all_reduce", "max", -1, tensor, tag, [&] { inner_->all_reduce_max(tensor, tag); });
-    metering_.gathered(bytes_of(tensor));
-  }
-
-  at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
-    announce("all_gather", tag);
-    at::Tensor gathered;
-    metering_.enter(entry_of("all_gather", tag, tensor));
-    metering_.time([&] { gathered = inner_->all_gather(tensor, tag); });
-    metering_.leave();
-    metering_.gathered(bytes_of(tensor));
-    if (trace_.enabled()) {
-      CollectiveRecord record = describe("all_gather", "", tag, tensor);
-      record.hash_in = tensor_hash(view_of(tensor));
-      record.hash_out = tensor_hash(view_of(gathered));
-      trace_.collective(record);
-    }
-    return gathered;
-  }
-
-  void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
-    in_place("broadcast", "", root, tensor, tag, [&] { inner_->broadcast(tensor, root, tag); });
-    metering_.received(rank() == root ? 0 : bytes_of(tensor));
-  }
-
-  void barrier(std::string_view tag) override {
-    announce("barrier", tag);
-    flight::Entry entry;
-    entry.group = "data";
-    entry.op = "barrier";
-    entry.tag = tag;
-    metering_.enter(entry);
-    metering_.time([&] { inner_->barrier(tag); });
-    metering_.leave();
-    if (trace_.enabled()) {
-      CollectiveRecord record;
-      record.op = "barrier";
-      record.group = "data";
-      record.tag = tag;
-      trace_.collective(record);
-    }
-  }
+        metering_(meter, world_size(), watch) {}
 
   std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
                                                     const std::vector<std::string>& names,
@@ -290,38 +241,66 @@ class LedgerComm : public Comm {
   }
 
  private:
-  /// A watch reports by itself.
-  void announce(const char* op, std::string_view tag) {
-    if (!metering_.watched()) heartbeat_(std::string(op) + " " + std::string(tag));
-  }
-
-  template <typename Run>
-  void in_place(const char* op, const char* reduction, int root, const at::Tensor& tensor,
-                std::string_view tag, Run run) {
-    announce(op, tag);
-    if (!trace_.enabled()) {
-      metering_.enter(entry_of(op, tag, tensor, root));
-      metering_.time(run);
-      metering_.leave();
-      return;
-    }
-    CollectiveRecord record = describe(op, reduction, tag, tensor);
-    record.root = root;
-    record.hash_in = tensor_hash(view_of(tensor));
-    metering_.enter(entry_of(op, tag, tensor, root));
-    metering_.time(run);
+  at::Tensor around(const CollectiveCall& call, const Run& run) override {
+    // A watch reports by itself.
+    if (!metering_.watched()) heartbeat_(std::string(call.op) + " " + std::string(call.tag));
+    CollectiveRecord record;
+    if (trace_.enabled()) record = record_of(call);
+    metering_.enter(entry_of(call));
+    at::Tensor out;
+    metering_.time([&] { out = run(); });
     metering_.leave();
-    record.hash_out = tensor_hash(view_of(tensor));
-    trace_.collective(record);
+    if (trace_.enabled() && out.defined()) record.hash_out = tensor_hash(view_of(out));
+    if (trace_.enabled()) trace_.collective(record);
+    if (!out.defined()) return out;
+    if (call.reduction == "sum") {
+      metering_.summed(bytes_of(call.tensor));
+    } else if (call.root < 0) {
+      metering_.gathered(bytes_of(call.tensor));
+    } else {
+      metering_.received(rank() == call.root ? 0 : bytes_of(call.tensor));
+    }
+    return out;
   }
 
-  std::unique_ptr<Comm> inner_;
   TraceWriter& trace_;
   OperationHeartbeat heartbeat_;
   const Metering metering_;
 };
 
 }  // namespace
+
+void CommAround::all_reduce_sum(at::Tensor tensor, std::string_view tag) {
+  around({"all_reduce", "sum", tag, tensor}, [&] {
+    inner_->all_reduce_sum(tensor, tag);
+    return tensor;
+  });
+}
+
+void CommAround::all_reduce_max(at::Tensor tensor, std::string_view tag) {
+  around({"all_reduce", "max", tag, tensor}, [&] {
+    inner_->all_reduce_max(tensor, tag);
+    return tensor;
+  });
+}
+
+at::Tensor CommAround::all_gather(const at::Tensor& tensor, std::string_view tag) {
+  return around({"all_gather", "", tag, tensor}, [&] { return inner_->all_gather(tensor, tag); });
+}
+
+void CommAround::broadcast(at::Tensor tensor, int root, std::string_view tag) {
+  around({"broadcast", "", tag, tensor, root}, [&] {
+    inner_->broadcast(tensor, root, tag);
+    return tensor;
+  });
+}
+
+void CommAround::barrier(std::string_view tag) {
+  around({"barrier", "", tag}, [&] {
+    inner_->barrier(tag);
+    return at::Tensor();
+  });
+}
 
 std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, OperationHeartbeat heartbeat,
                                        CommunicationMeter* meter, CollectiveWatch* watch) {
@@ -417,35 +396,10 @@ class CheckedReducer : public GradientReducer {
   std::function<void()> check_;
 };
 
-class CheckedComm : public Comm {
+class CheckedComm : public CommAround {
  public:
-  CheckedComm(std::unique_ptr<Comm> inner, std::function<int64_t()> step) : inner_(std::move(inner)), step_(std::move(step)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int world_size() const override { return inner_->world_size(); }
-
-  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
-    check(header("all_reduce", "sum", tag, tensor));
-    inner_->all_reduce_sum(tensor, tag);
-  }
-  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
-    check(header("all_reduce", "max", tag, tensor));
-    inner_->all_reduce_max(tensor, tag);
-  }
-  at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
-    check(header("all_gather", "", tag, tensor));
-    return inner_->all_gather(tensor, tag);
-  }
-  void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
-    Header mine = header("broadcast", "", tag, tensor);
-    mine.root = root;
-    check(mine);
-    inner_->broadcast(tensor, root, tag);
-  }
-  void barrier(std::string_view tag) override {
-    check(header("barrier", "", tag, {}));
-    inner_->barrier(tag);
-  }
+  CheckedComm(std::unique_ptr<Comm> inner, std::function<int64_t()> step)
+      : CommAround(std::move(inner)), step_(std::move(step)) {}
 
   std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
                                                     const std::vector<std::string>& names,
@@ -453,7 +407,8 @@ class CheckedComm : public Comm {
     int64_t elements = 0;
     for (const at::Tensor& parameter : parameters) elements += parameter.numel();
     const auto check_pass = [this, elements, count = parameters.size()] {
-      Header mine = header("reduce_gradients", "mean", c10::str(count, " parameters"), {});
+      const std::string tag = c10::str(count, " parameters");
+      Header mine = header({"reduce_gradients", "mean", tag});
       mine.shape[0] = elements;
       mine.dimensions = 1;
       check(mine);
@@ -462,18 +417,23 @@ class CheckedComm : public Comm {
   }
 
  private:
-  Header header(const char* op, const char* reduction, std::string_view tag, const at::Tensor& tensor) {
+  at::Tensor around(const CollectiveCall& call, const Run& run) override {
+    check(header(call));
+    return run();
+  }
+
+  Header header(const CollectiveCall& call) {
     Header made{};
-    put(made.op, op);
-    put(made.reduction, reduction);
-    put(made.tag, tag);
-    made.root = -1;
+    put(made.op, call.op);
+    put(made.reduction, call.reduction);
+    put(made.tag, call.tag);
+    made.root = call.root;
     made.step = step_();
     made.sequence = ++sequence_;
-    if (!tensor.defined()) return made;
-    put(made.dtype, c10::toString(tensor.scalar_type()));
-    made.dimensions = static_cast<int32_t>(std::min<int64_t>(tensor.dim(), kMostDimensions));
-    std::copy_n(tensor.sizes().begin(), made.dimensions, made.shape.begin());
+    if (!call.tensor.defined()) return made;
+    put(made.dtype, c10::toString(call.tensor.scalar_type()));
+    made.dimensions = static_cast<int32_t>(std::min<int64_t>(call.tensor.dim(), kMostDimensions));
+    std::copy_n(call.tensor.sizes().begin(), made.dimensions, made.shape.begin());
     return made;
   }
 
@@ -507,7 +467,6 @@ class CheckedComm : public Comm {
                              words(most->first));
   }
 
-  std::unique_ptr<Comm> inner_;
   std::function<int64_t()> step_;
   int64_t sequence_ = 0;
 };

@@ -6,6 +6,10 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "harness/judge/trace/record.h"
 #include "harness/judge/trace/writer.h"
@@ -16,6 +20,38 @@
 // waits.
 
 namespace lockstep {
+
+/// One call of a collective.
+struct CollectiveCall {
+  std::string_view op, reduction;  ///< "all_reduce", "sum"
+  std::string_view tag;
+  at::Tensor tensor = {};  ///< what goes in, and, but for all_gather, comes out; undefined: nothing does
+  int root = -1;
+};
+
+/// Hands every collective on to another communicator, through one place.
+class CommAround : public Comm {
+ public:
+  explicit CommAround(std::unique_ptr<Comm> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override;
+  void all_reduce_max(at::Tensor tensor, std::string_view tag) override;
+  at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override;
+  void broadcast(at::Tensor tensor, int root, std::string_view tag) override;
+  void barrier(std::string_view tag) override;
+  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+                                                    const ReducerOptions& options) override {
+    return inner_->reduce_gradients(parameters, names, options);
+  }
+
+ protected:
+  /// `run` makes the call and returns what came out of it.
+  using Run = std::function<at::Tensor()>;
+  virtual at::Tensor around(const CollectiveCall& /*call*/, const Run& run) { return run(); }
+
+  const std::unique_ptr<Comm> inner_;
+};
 
 /// Called with the operation ("all_gather loss.candidates") before a rank waits in it.
 using OperationHeartbeat = std::function<void(const std::string& operation)>;
