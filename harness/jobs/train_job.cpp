@@ -44,8 +44,6 @@
 
 namespace lockstep {
 
-/// Before the ranks are forked: makes what they share.
-static void prepare_train_job(const nlohmann::json& run);
 namespace {
 
 /// Writes each operation down before it is done, so that the last one of a rank that ended is known too.
@@ -66,12 +64,6 @@ class OperationLog final : public checkpoint::Hook {
   std::ofstream file_;
 };
 
-checkpoint::Planted mistakes_in(const std::string& name) {
-  checkpoint::Planted planted;
-  planted.one_file_name = name == "one_file_name";
-  return planted;
-}
-
 }  // namespace
 
 struct RankCheckpoints::Hooked {
@@ -85,40 +77,37 @@ struct RankCheckpoints::Hooked {
 
 RankCheckpoints::RankCheckpoints(const std::string& run_dir, const nlohmann::json& planted, const RunConfig& config,
                                  int rank, RankGroups groups)
-    : run_dir_(run_dir),
-      not_saved_(planted.value("not_saved", "")),
-      not_restored_(planted.value("not_restored", "")),
-      config_hash_(training_hash(config)),
-      unchecked_(planted.value("unchecked", false)),
-      mistakes_(mistakes_in(planted.value("mistake", ""))),
-      groups_(std::move(groups)) {
+    : groups_(std::move(groups)) {
+  setup_.root = run_dir + "/checkpoints";
+  setup_.storage = &checkpoint::posix_storage();
+  setup_.saving = groups_.saving.get();
+  setup_.agreeing = groups_.agreeing.get();
+  setup_.config_hash = training_hash(config);
+  setup_.not_saved = planted.value("not_saved", "");
+  setup_.not_restored = planted.value("not_restored", "");
+  setup_.unchecked = planted.value("unchecked", false);
+  setup_.mistakes.one_file_name = planted.value("mistake", "") == "one_file_name";
   std::unique_ptr<checkpoint::Hook> hook;
   if (planted.value("record", false)) {
     hook = std::make_unique<OperationLog>(run_dir + "/operations-" + std::to_string(rank) + ".jsonl");
   } else if (planted.value("rank", -1) == rank) {
     hook = std::make_unique<checkpoint::SignalAt>(planted.value("operation", int64_t{-1}), planted.value("signal", SIGKILL));
   }
-  if (hook) hooked_ = std::make_unique<Hooked>(std::move(hook), *groups_.saving);
+  if (!hook) return;
+  hooked_ = std::make_unique<Hooked>(std::move(hook), *groups_.saving);
+  setup_.storage = &hooked_->storage;
+  setup_.saving = &hooked_->group;
 }
 
 RankCheckpoints::~RankCheckpoints() = default;
 
 CheckpointSetup RankCheckpoints::setup(const std::string& trace, const SamplerSteps& steps,
-                                       const PreemptionSignals& signals) {
-  CheckpointSetup setup;
-  setup.root = run_dir_ + "/checkpoints";
-  setup.storage = hooked_ ? static_cast<checkpoint::Storage*>(&hooked_->storage) : &checkpoint::posix_storage();
-  setup.saving = hooked_ ? static_cast<checkpoint::Group*>(&hooked_->group) : groups_.saving.get();
-  setup.agreeing = groups_.agreeing.get();
+                                       const PreemptionSignals& signals) const {
+  CheckpointSetup setup = setup_;
   setup.signals = &signals;
   setup.sampler = steps;
   setup.new_trace = trace + ".new";
   setup.trace = trace;
-  setup.config_hash = config_hash_;
-  setup.not_saved = not_saved_;
-  setup.not_restored = not_restored_;
-  setup.unchecked = unchecked_;
-  setup.mistakes = mistakes_;
   return setup;
 }
 
@@ -216,6 +205,12 @@ void RankWatch::forget() {
 }
 
 namespace {
+
+/// Before the ranks are forked: makes what they share.
+void prepare_train_job(const nlohmann::json& run) {
+  const RunConfig config = run_config_from_json(run.at("config").dump(), "run.json");
+  make_scenario(config.trainer)->make_ready(config);
+}
 
 struct RankJob {
   std::string_view section;  ///< of run.json
@@ -598,11 +593,6 @@ int train_job(const RankTask& task, const nlohmann::json& run) {
   const auto abort_listener = world > 1 ? make_abort_listener(process, rank) : nullptr;
   process.abort_listener = abort_listener.get();
   return run_rank(process, rank, connections_of(process, rank));
-}
-
-void prepare_train_job(const nlohmann::json& run) {
-  const RunConfig config = run_config_from_json(run.at("config").dump(), "run.json");
-  make_scenario(config.trainer)->make_ready(config);
 }
 
 }  // namespace lockstep

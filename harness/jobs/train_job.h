@@ -44,13 +44,11 @@ class RankCheckpoints {
   RankCheckpoints(const RankCheckpoints&) = delete;
   RankCheckpoints& operator=(const RankCheckpoints&) = delete;
 
-  CheckpointSetup setup(const std::string& trace, const SamplerSteps& steps, const PreemptionSignals& signals);
+  CheckpointSetup setup(const std::string& trace, const SamplerSteps& steps, const PreemptionSignals& signals) const;
 
  private:
   struct Hooked;
-  std::string run_dir_, not_saved_, not_restored_, config_hash_;
-  bool unchecked_ = false;
-  checkpoint::Planted mistakes_;
+  CheckpointSetup setup_;  ///< as far as it is known before the trace
   RankGroups groups_;
   std::unique_ptr<Hooked> hooked_;  ///< or none
 };

@@ -641,7 +641,7 @@ class FaultRank {
 }  // namespace
 
 int faults_job(const RankTask& task, const nlohmann::json& run) {
-  const Order order = faults::order_from_json(run.at("fault_case"));
+  const Order order = run.at("fault_case").get<Order>();
   return FaultRank(task, order).run();
 }
 

@@ -31,44 +31,24 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kEnded = R"({"ended":true})";
 
-Json to_json(const TrialRecord& record) {
-  Json cases = Json::array();
-  for (const CaseResult& each : record.cases) {
-    Json timeline = Json::array();
-    for (const TimelineStep& step : each.timeline) timeline.push_back({step.process, step.operation, step.mark});
-    cases.push_back({{"outcome", each.outcome},
-                     {"verdict", name_of(each.verdict)},
-                     {"cases", each.cases},
-                     {"sentence", each.sentence},
-                     {"timeline", std::move(timeline)}});
-  }
-  return {{"trial", record.trial}, {"cases", std::move(cases)}, {"measured", record.measured.to_json()}};
-}
-
-CaseVerdict verdict_named(const std::string& name) {
-  const auto names = case_verdict_names();
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) throw Json::other_error::create(501, "unknown verdict", nullptr);
-  return static_cast<CaseVerdict>(found - names.begin());
-}
-
-TrialRecord from_json(const Json& json) {
-  TrialRecord record{json.at("trial")};
-  for (const Json& each : json.at("cases")) {
-    CaseResult one{each.at("outcome"), verdict_named(each.at("verdict")), each.at("cases"), each.at("sentence")};
-    for (const Json& step : each.at("timeline")) one.timeline.push_back({step.at(0), step.at(1), step.at(2)});
-    record.cases.push_back(std::move(one));
-  }
-  record.measured = Measurements::from_json(json.at("measured"));
-  return record;
-}
-
 bool is_undecided(const CaseResult& one) { return one.verdict == CaseVerdict::undecided; }
 
 }  // namespace
 
+static void to_json(Json& json, const TimelineStep& step) { json = {step.process, step.operation, step.mark}; }
+static void from_json(const Json& json, TimelineStep& step) { step = {json.at(0), json.at(1), json.at(2)}; }
+
+static void to_json(Json& json, CaseVerdict verdict) { json = name_of(verdict); }
+static void from_json(const Json& json, CaseVerdict& verdict) {
+  const auto found = std::ranges::find(case_verdict_names(), json.get<std::string>());
+  if (found == case_verdict_names().end()) throw Json::other_error::create(501, "unknown verdict", nullptr);
+  verdict = static_cast<CaseVerdict>(found - case_verdict_names().begin());
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaseResult, outcome, verdict, cases, sentence, timeline)
+
 std::string to_text(const TrialRecord& record) {
-  Json json = to_json(record);
+  Json json = {{"trial", record.trial}, {"cases", record.cases}, {"measured", record.measured.to_json()}};
   seal(json);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -77,7 +57,7 @@ static std::optional<TrialRecord> trial_record(const std::string& text) {
   const Json json = parse_json(text);
   if (!seal_problem(json).empty()) return std::nullopt;
   try {
-    return from_json(json);
+    return TrialRecord{json.at("trial"), json.at("cases"), Measurements::from_json(json.at("measured"))};
   } catch (const Json::exception&) {
     return std::nullopt;  // it was sealed by another version
   }

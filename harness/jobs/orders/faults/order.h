@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include <span>
 #include <string>
@@ -58,9 +58,8 @@ struct Order {
   bool checked = true;    ///< with the check of collectives
 };
 
-nlohmann::json to_json(const Order& order);
-/// Throws nlohmann::json::exception.
-Order order_from_json(const nlohmann::json& json);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Order, kind, wrong, world, rank, step, steps, threshold_s, disk_thresholds,
+                                   straggle_share, jitter_s, seed, port, records, saves, checked)
 
 /// What has to be said of the fault.
 std::string expected_words(const FaultKind& kind, const Order& order);

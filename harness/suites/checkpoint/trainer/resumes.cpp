@@ -38,18 +38,6 @@ void clear_ends(const std::string& dir) {
   }
 }
 
-nlohmann::json run_json(const RunConfig& config, const Planted& planted) {
-  nlohmann::json run = {{"config", nlohmann::json::parse(canonical_json(config))}};
-  nlohmann::json& told = run["planted"] = nlohmann::json::object();
-  if (planted.record) told["record"] = true;
-  if (planted.rank >= 0) told.update({{"rank", planted.rank}, {"operation", planted.operation}, {"signal", planted.signal}});
-  if (!planted.not_saved.empty()) told["not_saved"] = planted.not_saved;
-  if (!planted.not_restored.empty()) told["not_restored"] = planted.not_restored;
-  if (planted.unchecked) told["unchecked"] = true;
-  if (!planted.mistake.empty()) told["mistake"] = planted.mistake;
-  return run;
-}
-
 }  // namespace
 
 bool Ended::finished() const {
@@ -107,7 +95,7 @@ Ended Bench::attempt(const std::string& dir, const RunConfig& config, const Plan
       disturb({run.heartbeats, run.pids, run.since_started_s, [&](int signal) { runs_.signal(signal); }, kill});
     return false;
   };
-  EndedRun run = runs_.run(dir, run_json(config, planted), asked, std::move(hooks));
+  EndedRun run = runs_.run(dir, {{"config", nlohmann::json::parse(canonical_json(config))}, {"planted", planted}}, asked, std::move(hooks));
   return {std::move(run.ends), run.late || run.alarm.has_value(), run.seconds};
 }
 

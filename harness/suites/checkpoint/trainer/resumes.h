@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -16,7 +18,7 @@
 
 namespace lockstep::restarts {
 
-/// What run.json tells ranks to do to their checkpoints; see harness/jobs/rank_checkpoints.h.
+/// What run.json tells ranks to do to their checkpoints; see harness/jobs/train_job.h.
 struct Planted {
   bool record = false;
   int rank = -1;
@@ -26,6 +28,7 @@ struct Planted {
   bool unchecked = false;
   std::string mistake = {};
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Planted, record, rank, operation, signal, not_saved, not_restored, unchecked, mistake)
 
 /// How an attempt at a run ended.
 struct Ended {
