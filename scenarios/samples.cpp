@@ -59,6 +59,7 @@ std::string SeriesParts::described(DataSource from, const SampleCut& cut) const 
 }
 
 DataFacts facts_of_generator(const DataConfig& config, const SampleCut& cut) {
+  require_generable(config);
   const SeriesSplit split = split_series(config.series, cut.holdout_series);
   const auto count = [&](std::size_t series, const char* part) {
     return require_samples(std::vector<int64_t>(series, config.series_steps), config.channels, cut, part);

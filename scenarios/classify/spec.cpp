@@ -18,9 +18,6 @@
 // The classifier's table: one line a key. A test counts the struct's members, so that none is forgotten here.
 
 namespace lockstep {
-
-/// Crops that a series of `steps` time steps gives.
-static int64_t crops_of(int64_t steps, int stride, int min_steps, int max_steps);
 namespace {
 
 using namespace ranges;
@@ -55,13 +52,13 @@ const RunField kFields[] = {
 };
 #undef CLASSIFY
 
+std::span<const RunField> fields() { return kFields; }
+
 }  // namespace
 
 LOCKSTEP_WORDS_BOTH_WAYS(NormKind, sync_batch, "none", "batch", "sync_batch")
 LOCKSTEP_WORDS_BOTH_WAYS(DenominatorOver, constant, "valid_steps", "rows", "constant")
 LOCKSTEP_WORDS_BOTH_WAYS(DenominatorScope, micro, "global", "local", "micro")
-
-std::span<const RunField> classify_fields() { return kFields; }
 
 const ClassifyConfig& classify(const RunConfig& config) { return own_settings<ClassifyConfig>(config, "classify"); }
 ClassifyConfig& classify(RunConfig& config) { return own_settings<ClassifyConfig>(config, "classify"); }
@@ -72,17 +69,15 @@ constexpr uint64_t kStepsKey = 0x7374657073;   // "steps"
 constexpr uint64_t kStartKey = 0x7374617274;   // "start"
 constexpr int kBasicMotionsClasses = 4, kSyntheticClasses = 4;
 
-void require_sound_crops(const CropConfig& crops) {
-  if (crops.min_steps > crops.max_steps) {
-    throw ConfigError(fmt::format("data.min_steps is {}; at most data.max_steps, {}", crops.min_steps,
-                                  crops.max_steps));
-  }
+/// Crops that a series of `steps` time steps gives.
+int64_t crops_of(int64_t steps, const CropConfig& crops) {
+  return steps < crops.min_steps ? 0 : std::max<int64_t>(steps - crops.max_steps, 0) / crops.stride + 1;
 }
 
 /// Crops as samples of series.
 SampleCut crop_cut(const CropConfig& crops) {
   return {"rows", crops.max_steps, crops.holdout_series, fmt::format("data.min_steps {} does not fit", crops.min_steps),
-          [crops](int64_t steps) { return crops_of(steps, crops.stride, crops.min_steps, crops.max_steps); }};
+          [crops](int64_t steps) { return crops_of(steps, crops); }};
 }
 
 std::vector<std::string> require_classes(const SourceSeries& series) {
@@ -107,7 +102,6 @@ std::vector<std::string> require_classes(const SourceSeries& series) {
 /// The classes of the training file, too.
 SeriesParts load_parts(const RunConfig& config, std::vector<std::string>& classes) {
   const CropConfig& crops = classify(config).data;
-  require_sound_crops(crops);
   SourceSeries series = load_series(config.data);
   classes = require_classes(series);
   return parts_of(std::move(series), crop_cut(crops));
@@ -126,8 +120,7 @@ class Cutter {
     for (const int index : chosen) {
       const auto at = static_cast<std::size_t>(index);
       const auto label = std::lower_bound(classes_.begin(), classes_.end(), set.labels[at]);
-      const int64_t count =
-          crops_of(set.steps_of(at), own_.stride, own_.min_steps, own_.max_steps);
+      const int64_t count = crops_of(set.steps_of(at), own_);
       for (int64_t place = 0; place < count; ++place) {
         crops.labels.push_back(label - classes_.begin());
         crops.series.push_back(index);
@@ -165,10 +158,6 @@ class Cutter {
 
 }  // namespace
 
-int64_t crops_of(int64_t steps, int stride, int min_steps, int max_steps) {
-  return steps < min_steps ? 0 : std::max<int64_t>(steps - max_steps, 0) / stride + 1;
-}
-
 int keyed_crop_steps(const RunConfig& config, CropPart part, int64_t crop) {
   const CropConfig& own = classify(config).data;
   const auto choices = static_cast<uint64_t>(own.max_steps - own.min_steps + 1);
@@ -196,10 +185,6 @@ DataFacts inspect_crops(const RunConfig& config) {
     const SeriesParts parts = load_parts(config, classes);
     return {parts.counts, parts.source.hash};
   }
-  if (std::vector<ConfigProblem> problems = source_problems(config.data); !problems.empty()) {
-    throw ConfigError(std::move(problems));
-  }
-  require_sound_crops(classify(config).data);
   return facts_of_generator(config.data, crop_cut(classify(config).data));
 }
 
@@ -355,35 +340,6 @@ std::string noise_scale_caveat(const RunConfig& config) {
   return "The theory does not apply: features are normalised by statistics of the batch, so rows are not independent.";
 }
 
-}  // namespace
-
-const TrainerSpec& classify_spec() {
-  static const TrainerSpec kSpec{
-      .name = "classify",
-      .help = "classifies every time step of rows of unequal length, trained with cross-entropy",
-      .naming_key = "denominator.scope",
-      .fields = &classify_fields,
-      .section = &section,
-      .problems = &classify_problems,
-      .inspect_data = &inspect_crops,
-      .counted_samples = &counted_crops,
-      .how_to_get_samples = &how_to_get_samples,
-      .samples_word = "rows",
-      .parameters = &parameters,
-      .costs = &costs,
-      .usual_parameter = "mixer.weight",
-      .metrics = &metrics,
-      .shown_metric = "step_accuracy",
-      .make_oracle = &make_oracle,
-      .objective = &objective,
-      .other_objective = &other_objective,
-      .noise_scale_caveat = &noise_scale_caveat,
-  };
-  return kSpec;
-}
-
-namespace {
-
 using Found = std::vector<KeyProblem>;
 
 void check_crops(const RunConfig& config, Found& found) {
@@ -446,9 +402,7 @@ void check_draws(const RunConfig& config, Found& found) {
   }
 }
 
-}  // namespace
-
-std::vector<KeyProblem> classify_problems(const RunConfig& config, const CheckedFor&) {
+std::vector<KeyProblem> problems(const RunConfig& config, const CheckedFor&) {
   Found found;
   check_crops(config, found);
   check_blocks(config, found);
@@ -456,6 +410,33 @@ std::vector<KeyProblem> classify_problems(const RunConfig& config, const Checked
   check_norm(config, found);
   check_draws(config, found);
   return found;
+}
+
+}  // namespace
+
+const TrainerSpec& classify_spec() {
+  static const TrainerSpec kSpec{
+      .name = "classify",
+      .help = "classifies every time step of rows of unequal length, trained with cross-entropy",
+      .naming_key = "denominator.scope",
+      .fields = &fields,
+      .section = &section,
+      .problems = &problems,
+      .inspect_data = &inspect_crops,
+      .counted_samples = &counted_crops,
+      .how_to_get_samples = &how_to_get_samples,
+      .samples_word = "rows",
+      .parameters = &parameters,
+      .costs = &costs,
+      .usual_parameter = "mixer.weight",
+      .metrics = &metrics,
+      .shown_metric = "step_accuracy",
+      .make_oracle = &make_oracle,
+      .objective = &objective,
+      .other_objective = &other_objective,
+      .noise_scale_caveat = &noise_scale_caveat,
+  };
+  return kSpec;
 }
 
 }  // namespace lockstep

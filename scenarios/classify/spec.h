@@ -18,9 +18,6 @@ namespace lockstep {
 
 const TrainerSpec& classify_spec();
 
-/// Settings of it that cannot be trained, or that would change nothing.
-std::vector<KeyProblem> classify_problems(const RunConfig& config, const CheckedFor& what);
-
 // Rows of unequal length with a class, cut from labelled series: the classifier's data without LibTorch.
 
 enum class CropPart { train, holdout, test };
@@ -104,9 +101,6 @@ struct ClassifyConfig {
 /// Of a run of this trainer.
 const ClassifyConfig& classify(const RunConfig& config);
 ClassifyConfig& classify(RunConfig& config);
-
-/// Its own keys, which stand beside the core's.
-std::span<const RunField> classify_fields();
 
 std::string_view word_of(NormKind norm);
 std::string_view word_of(DenominatorOver over);

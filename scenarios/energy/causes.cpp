@@ -21,32 +21,28 @@ struct EnergyRole {
   enum : Role { context, action, head, temperature, action_head, other };
 };
 
-constexpr std::array<std::pair<std::string_view, Role>, 5> kRoles = {{
-    {"context_encoder", EnergyRole::context},
-    {"action_encoder", EnergyRole::action},
-    {"energy_head", EnergyRole::head},
-    {"temperature", EnergyRole::temperature},
-    {"action_head", EnergyRole::action_head},
-}};
+/// A group of the energy model's parameters, and what any model that scores rows against candidates declares.
+struct RoleNames {
+  std::string_view group, declared;
+  Role role;
+};
+constexpr auto kRoles = std::to_array<RoleNames>({
+    {"context_encoder", "row encoder", EnergyRole::context},
+    {"action_encoder", "candidate encoder", EnergyRole::action},
+    {"energy_head", "score head", EnergyRole::head},
+    {"temperature", "temperature", EnergyRole::temperature},
+    {"action_head", "candidate head", EnergyRole::action_head},
+    {"", "other", EnergyRole::other},
+});
 
 Role role_of(std::string_view group) {
-  const auto at = std::ranges::find(kRoles, group, &std::pair<std::string_view, Role>::first);
-  return at == kRoles.end() ? Role{EnergyRole::other} : at->second;
+  const auto at = std::ranges::find(kRoles, group, &RoleNames::group);
+  return at == kRoles.end() ? Role{EnergyRole::other} : at->role;
 }
 
-/// Of any model that scores rows against candidates.
-constexpr std::array<std::pair<std::string_view, Role>, 6> kDeclaredRoles = {{
-    {"row encoder", EnergyRole::context},
-    {"candidate encoder", EnergyRole::action},
-    {"score head", EnergyRole::head},
-    {"temperature", EnergyRole::temperature},
-    {"candidate head", EnergyRole::action_head},
-    {"other", EnergyRole::other},
-}};
-
 std::optional<Role> role_named(std::string_view name) {
-  const auto at = std::ranges::find(kDeclaredRoles, name, &std::pair<std::string_view, Role>::first);
-  return at == kDeclaredRoles.end() ? std::nullopt : std::optional(at->second);
+  const auto at = std::ranges::find(kRoles, name, &RoleNames::declared);
+  return at == kRoles.end() ? std::nullopt : std::optional(at->role);
 }
 
 // Causes of wrong energies that rest on what the energy trainer's config says; those of any scores of candidates stand with the rules of

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <numeric>
 
@@ -13,7 +12,19 @@
 namespace lockstep {
 
 /// Standard normals [rows, each] float32 by Box and Muller from each row's own stream, 2 * each draws a row.
-static at::Tensor normal_rows(std::span<const uint64_t> keys, int64_t each);
+static at::Tensor normal_rows(std::span<const uint64_t> keys, int64_t each) {
+  const auto rows = static_cast<int64_t>(keys.size());
+  const auto a_row = static_cast<std::size_t>(each);
+  at::Tensor normals = at::empty({rows, each}, at::kFloat);
+  float* out = normals.mutable_data_ptr<float>();
+  std::vector<float> uniform(2 * a_row);
+  for (const uint64_t key : keys) {
+    fill_uniform(key, uniform);
+    fill_normal({uniform.data(), a_row}, {uniform.data() + a_row, a_row}, {out, a_row});
+    out += each;
+  }
+  return normals;
+}
 
 EnergyStep::EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
            const RandomStreams& streams, const StepInput& input, EnergyFault* fault)
@@ -138,14 +149,6 @@ at::Tensor EnergyStep::dropout_factors(const Columns& candidates, int64_t first,
   return factors.to(model_.model().dtype());
 }
 
-namespace {
-
-constexpr std::array kNoise{0.1, 0.2, 0.4};
-
-double filler_noise(int64_t k) { return 0.3 + 0.1 * static_cast<double>(k); }
-
-}  // namespace
-
 std::vector<int64_t> negative_layers(const LayerNegativesConfig& config, int64_t layers) {
   std::vector<int64_t> chosen = config.layers;
   if (chosen.empty()) {
@@ -210,11 +213,11 @@ at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA,
   }
   // What comes behind the predictions, by kind: a standard deviation, or a shuffle (an action of one step has
   // none).
-  std::vector<double> noise(kNoise.begin(), kNoise.end());
+  std::vector<double> noise{0.1, 0.2, 0.4};
   const std::size_t shuffle_at = all.size() + noise.size();
   const std::size_t shuffles = input_.action_steps > 1 ? 1 : 0;
   for (int64_t k = 0; all.size() + noise.size() + shuffles < wanted; ++k) {
-    noise.push_back(filler_noise(k));
+    noise.push_back(0.3 + 0.1 * static_cast<double>(k));
   }
   const int64_t width = own_BA.size(1);
   const auto levels = static_cast<int64_t>(noise.size());
@@ -234,20 +237,6 @@ at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA,
   }
   all.resize(wanted);
   return at::stack(all, 1);
-}
-
-at::Tensor normal_rows(std::span<const uint64_t> keys, int64_t each) {
-  const auto rows = static_cast<int64_t>(keys.size());
-  const auto a_row = static_cast<std::size_t>(each);
-  at::Tensor normals = at::empty({rows, each}, at::kFloat);
-  float* out = normals.mutable_data_ptr<float>();
-  std::vector<float> uniform(2 * a_row);
-  for (const uint64_t key : keys) {
-    fill_uniform(key, uniform);
-    fill_normal({uniform.data(), a_row}, {uniform.data() + a_row, a_row}, {out, a_row});
-    out += each;
-  }
-  return normals;
 }
 
 std::vector<int64_t> keyed_shuffle(uint64_t key, int64_t n) {

@@ -18,6 +18,8 @@
 
 namespace lockstep {
 
+using Tensors = std::vector<at::Tensor>;
+
 at::Tensor EnergyModel::draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in,
                              at::Generator& generator) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
@@ -360,12 +362,6 @@ at::Tensor row_head(const EnergyModel& model, const EncodedContext& context, con
   return RowHead::apply(context.steps_BSD, context.summary_B1D, context.mask_BS, action_ND, std::optional<at::Tensor>(dropout_1NW),
                         at::TensorList(model.parameters_of(ModelPart::head)));
 }
-
-namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-}  // namespace
 
 StepModel::StepModel(const RunConfig& config, const EnergyModel& model, bool one_row)
     : recomputes_(energy(config).activation_checkpointing),

@@ -80,24 +80,19 @@ const RunField kFields[] = {
 };
 #undef ENERGY
 
+std::span<const RunField> fields() { return kFields; }
+
 }  // namespace
 
 LOCKSTEP_WORDS(Negatives, adaptive_as_written, "local", "global", "layer", "mixed", "adaptive", "adaptive_as_written")
-
-std::span<const RunField> energy_fields() { return kFields; }
 
 const EnergyConfig& energy(const RunConfig& config) { return own_settings<EnergyConfig>(config, "energy"); }
 EnergyConfig& energy(RunConfig& config) { return own_settings<EnergyConfig>(config, "energy"); }
 
 PairConfig pair_config(const RunConfig& config) { return {config.data, energy(config).data}; }
 
-namespace {
-
-constexpr uint64_t kContextLengthKey = 0x636f6e74657874;  // "context"
-
-}  // namespace
-
 int keyed_context_length(const PairConfig& config, WindowPart part, int64_t pair) {
+  constexpr uint64_t kContextLengthKey = 0x636f6e74657874;  // "context"
   const auto choices = static_cast<uint64_t>(config.context_steps - config.min_context + 1);
   return config.min_context + static_cast<int>(keyed(kContextLengthKey, part, pair) % choices);
 }
@@ -118,12 +113,6 @@ static SampleCut pair_cut(const PairConfig& config) {
 std::optional<SampleCounts> counted_pairs(const PairConfig& config) {
   return counted_samples(config, pair_cut(config));
 }
-
-namespace {
-
-constexpr uint64_t kBlockKey = 0x626c6f636b;  // "block"
-
-}  // namespace
 
 PairCutter::PairCutter(std::shared_ptr<const SeriesSet> set, std::span<const int> chosen, ChannelScale scale,
                        const PairConfig& config, WindowPart part)
@@ -186,6 +175,7 @@ void PairCutter::cut_row(int64_t pair, std::size_t row, Windows& windows) const 
 }
 
 void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) const {
+  constexpr uint64_t kBlockKey = 0x626c6f636b;  // "block"
   const auto of_block = static_cast<float>(std::sqrt(config_.correlation));
   const auto of_pair = static_cast<float>(std::sqrt(1.0 - config_.correlation));
   std::vector<int64_t> sources;
@@ -205,27 +195,6 @@ void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) con
 }
 
 namespace {
-
-void require_sound(const PairConfig& config) {
-  std::vector<ConfigProblem> problems;
-  const auto at_least = [&](int64_t value, int64_t least, const char* name) {
-    if (value < least)
-      problems.push_back({"", 0, 0, fmt::format("data.{} is {}; at least {}", name, value, least), ""});
-  };
-  at_least(config.context_steps, 1, "context_steps");
-  at_least(config.action_steps, 1, "action_steps");
-  at_least(config.stride, 1, "stride");
-  at_least(config.holdout_series, 0, "holdout_series");
-  at_least(config.min_context, 1, "min_context");
-  if (config.min_context > config.context_steps) {
-    problems.push_back({"", 0, 0,
-                        fmt::format("data.min_context is {}; at most data.context_steps, {}",
-                                    config.min_context, config.context_steps),
-                        ""});
-  }
-  for (ConfigProblem& problem : source_problems(config)) problems.push_back(std::move(problem));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
 
 /// Cuts the pairs of a part. Where blocks are correlated, what a block shares comes from other series (those
 /// of `shared_part`), from which no pair is made otherwise.
@@ -247,14 +216,12 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
 }  // namespace
 
 DataFacts inspect_pairs(const PairConfig& config) {
-  require_sound(config);
   if (config.source == DataSource::synthetic) return facts_of_generator(config, pair_cut(config));
   const SeriesParts parts = parts_of(load_series(config), pair_cut(config));
   return {parts.counts, parts.source.hash};
 }
 
 Dataset load_dataset(const PairConfig& config) {
-  require_sound(config);
   SeriesParts parts = parts_of(load_series(config), pair_cut(config));
   const ChannelScale scale = channel_scale(parts.source.train, parts.split.kept);
   Dataset dataset;
@@ -623,7 +590,7 @@ const TrainerSpec& energy_spec() {
       .name = "energy",
       .help = "energy model of (context, action chunk) pairs, trained with in-batch swap InfoNCE",
       .naming_key = "negatives",
-      .fields = &energy_fields,
+      .fields = &fields,
       .section = &section,
       .problems = &energy_problems,
       .inspect_data = &inspect_data,

@@ -70,9 +70,6 @@ struct EnergyConfig {
 
 WordList words_of(Negatives);
 
-/// Its keys.
-std::span<const RunField> energy_fields();
-
 /// Of a run of this trainer.
 const EnergyConfig& energy(const RunConfig& config);
 EnergyConfig& energy(RunConfig& config);

@@ -17,9 +17,6 @@ namespace lockstep {
 
 const TrainerSpec& flow_rl_spec();
 
-/// Settings of it that cannot be trained, or that would change nothing.
-std::vector<KeyProblem> flow_rl_problems(const RunConfig& config, const CheckedFor& what);
-
 /// How an advantage is made of rewards: reward less the mean of the others of its group | less the batch's mean, over
 /// the batch's deviation | less the group's mean, over the group's deviation | the same, over the batch's deviation.
 enum class AdvantageForm { rloo, normalised, group, group_mean };

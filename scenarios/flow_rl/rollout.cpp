@@ -8,9 +8,6 @@
 
 namespace lockstep {
 
-/// log N(x; mean, sigma^2 I) of C numbers whose squared distance from the mean is `squares`.
-static double log_normal(double squares, double sigma, int64_t numbers);
-
 Observation observe(const manipulation::Body& body, int task, int horizon) {
   using manipulation::Point;
   Observation seen{};
@@ -94,6 +91,12 @@ using manipulation::Draws;
 
 constexpr int kTransitions = FlowConfig::kTransitions;
 
+/// log N(x; mean, sigma^2 I) of C numbers whose squared distance from the mean is `squares`.
+double log_normal(double squares, double sigma, int64_t numbers) {
+  static const double kLogRoot = 0.5 * std::log(2 * std::numbers::pi);
+  return -0.5 * squares / (sigma * sigma) - static_cast<double>(numbers) * (std::log(sigma) + kLogRoot);
+}
+
 /// One chunk's chain, from its noise to the actions.
 void run_chain(const FlowConfig& flow, const PlainPolicy& policy, std::span<const double> begun, Draws& draws,
                std::span<double> chain, std::span<double> chosen) {
@@ -132,11 +135,6 @@ void ObservationScale::normalise(std::span<const double> seen, std::span<double>
   for (std::size_t i = 0; i < mean.size(); ++i) {
     normalised[i] = std::clamp((seen[i] - mean[i]) / deviation[i], -kMost, kMost);
   }
-}
-
-double log_normal(double squares, double sigma, int64_t numbers) {
-  static const double kLogRoot = 0.5 * std::log(2 * std::numbers::pi);
-  return -0.5 * squares / (sigma * sigma) - static_cast<double>(numbers) * (std::log(sigma) + kLogRoot);
 }
 
 Episode roll_out(const FlowConfig& flow, const PlainPolicy& policy, const ObservationScale& scale,

@@ -149,32 +149,6 @@ std::string term_words(int64_t column) {
                      of_transitions ? fmt::format(", transition {}", term.transition) : "");
 }
 
-const TrainerSpec& flow_rl_spec() {
-  static const TrainerSpec kSpec{
-      .name = "flow_rl",
-      .help = "a flow-matching policy on simulated manipulation tasks, trained by RLOO or normalised advantages",
-      .naming_key = "advantages",
-      .fields = &flow_rl_fields,
-      .section = &section,
-      .problems = &flow_rl_problems,
-      .inspect_data = &inspect_data,
-      .counted_samples = &counted_samples,
-      .how_to_get_samples = &how_to_get_samples,
-      .samples_word = "episodes",
-      .parameters = &parameters,
-      .usual_parameter = "hidden.weight",
-      .metrics = &metrics,
-      .shown_metric = "success",
-      .make_oracle = &make_oracle,
-      .objective = &objective,
-      .other_objective = &other_objective,
-      .noise_scale_caveat = &noise_scale_caveat,
-      .sets_convention = &sets_convention,
-      .scores = {.record = "terms", .row = "episode", .column = "term", .column_name = &term_words},
-  };
-  return kSpec;
-}
-
 namespace {
 
 using Found = std::vector<KeyProblem>;
@@ -258,9 +232,7 @@ void check_core(const RunConfig& config, Found& found) {
   }
 }
 
-}  // namespace
-
-std::vector<KeyProblem> flow_rl_problems(const RunConfig& config, const CheckedFor&) {
+std::vector<KeyProblem> problems(const RunConfig& config, const CheckedFor&) {
   Found found;
   check_tasks(flow_rl(config), found);
   check_policy(flow_rl(config).policy, found);
@@ -268,6 +240,34 @@ std::vector<KeyProblem> flow_rl_problems(const RunConfig& config, const CheckedF
   check_rollouts(config, found);
   check_core(config, found);
   return found;
+}
+
+}  // namespace
+
+const TrainerSpec& flow_rl_spec() {
+  static const TrainerSpec kSpec{
+      .name = "flow_rl",
+      .help = "a flow-matching policy on simulated manipulation tasks, trained by RLOO or normalised advantages",
+      .naming_key = "advantages",
+      .fields = &flow_rl_fields,
+      .section = &section,
+      .problems = &problems,
+      .inspect_data = &inspect_data,
+      .counted_samples = &counted_samples,
+      .how_to_get_samples = &how_to_get_samples,
+      .samples_word = "episodes",
+      .parameters = &parameters,
+      .usual_parameter = "hidden.weight",
+      .metrics = &metrics,
+      .shown_metric = "success",
+      .make_oracle = &make_oracle,
+      .objective = &objective,
+      .other_objective = &other_objective,
+      .noise_scale_caveat = &noise_scale_caveat,
+      .sets_convention = &sets_convention,
+      .scores = {.record = "terms", .row = "episode", .column = "term", .column_name = &term_words},
+  };
+  return kSpec;
 }
 
 }  // namespace lockstep

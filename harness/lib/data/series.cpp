@@ -126,19 +126,9 @@ std::string hash_of_files(const std::string& train, const std::string& test) {
 
 }  // namespace
 
-std::vector<ConfigProblem> source_problems(const DataConfig& config) {
-  std::vector<ConfigProblem> problems;
-  if (config.source != DataSource::synthetic) return problems;
-  const auto at_least_one = [&](int64_t value, const char* name) {
-    if (value < 1) problems.push_back({"", 0, 0, fmt::format("data.{} is {}; at least 1", name, value), ""});
-  };
-  at_least_one(config.series, "series");
-  at_least_one(config.series_steps, "series_steps");
-  at_least_one(config.channels, "channels");
-  if (problems.empty() && int64_t{config.series} * config.series_steps > kMaxGenerated / config.channels) {
-    problems.push_back({"", 0, 0, "data.series * data.series_steps * data.channels is more than 2^28 values", ""});
-  }
-  return problems;
+void require_generable(const DataConfig& config) {
+  if (int64_t{config.series} * config.series_steps > kMaxGenerated / config.channels)
+    throw ConfigError("data.series * data.series_steps * data.channels is more than 2^28 values");
 }
 
 std::string hash_of_generator(const DataConfig& config) {
@@ -150,11 +140,9 @@ std::string hash_of_generator(const DataConfig& config) {
 }
 
 SourceSeries load_series(const DataConfig& config) {
-  if (std::vector<ConfigProblem> problems = source_problems(config); !problems.empty()) {
-    throw ConfigError(std::move(problems));
-  }
   SourceSeries source;
   if (config.source == DataSource::synthetic) {
+    require_generable(config);
     source.train = synthetic_series(config, 0);
     source.test = synthetic_series(config, 1);
     source.hash = hash_of_generator(config);
@@ -201,7 +189,7 @@ constexpr int kHarmonics = 3;
 constexpr double kNoise = 0.15;
 
 // What a draw is for; a part of its key. Changing one of them, or the arithmetic below, makes other data:
-// raise kSyntheticVersion in series_source.cpp then.
+// raise kSyntheticVersion then.
 enum class Draw : uint64_t {
   class_rhythm = 1,
   weight,
@@ -324,12 +312,22 @@ constexpr std::size_t kShownWords = 12;
 /// Thrown inside the parser once enough problems are known.
 struct EnoughProblems {};
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+constexpr std::string_view kSpaces = " \t\r";
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  text.remove_suffix(text.size() - (text.find_last_not_of(kSpaces) + 1));
   return text;
+}
+
+/// One part more than there are separators; an empty text has one part.
+std::vector<std::string_view> parts_of(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (std::size_t end; (end = text.find(at)) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    parts.push_back(text.substr(0, end));
+  }
+  parts.push_back(text);
+  return parts;
 }
 
 std::string lower(std::string_view text) {
@@ -454,15 +452,9 @@ void TsParser::class_labels(std::string_view line, const std::vector<std::string
 
 void TsParser::header(std::string_view line) {
   std::vector<std::string_view> words;
-  for (std::size_t i = 0; i < line.size();) {
-    if (is_space(line[i])) {
-      ++i;
-      continue;
-    }
-    std::size_t end = i;
-    while (end < line.size() && !is_space(line[end])) ++end;
-    words.push_back(line.substr(i, end - i));
-    i = end;
+  for (std::size_t begin = 0, end = 0; (begin = line.find_first_not_of(kSpaces, end)) != std::string_view::npos;) {
+    end = std::min(line.find_first_of(kSpaces, begin), line.size());
+    words.push_back(line.substr(begin, end - begin));
   }
   const std::string name = lower(words[0].substr(1));
   if (!headers_.insert(name == "dimension" ? "dimensions" : name).second) {
@@ -532,16 +524,11 @@ std::optional<float> TsParser::number(std::string_view text) {
 }
 
 void TsParser::dimension(std::string_view field) {
-  std::size_t count = 0;
-  for (std::size_t start = 0;; ++count) {
-    const std::size_t comma = field.find(',', start);
-    const std::string_view value =
-        field.substr(start, comma == std::string_view::npos ? comma : comma - start);
+  const std::vector<std::string_view> values = parts_of(field, ',');
+  for (const std::string_view value : values) {
     if (const std::optional<float> parsed = number(value)) values_.push_back(*parsed);
-    if (comma == std::string_view::npos) break;
-    start = comma + 1;
   }
-  lengths_.push_back(count + 1);
+  lengths_.push_back(values.size());
 }
 
 void TsParser::label(std::string_view field) {
@@ -578,13 +565,7 @@ void TsParser::check_lengths(std::string_view line, std::size_t dimensions) {
 }
 
 void TsParser::data_line(std::string_view line) {
-  std::vector<std::string_view> fields;
-  for (std::size_t start = 0;;) {
-    const std::size_t colon = line.find(':', start);
-    fields.push_back(line.substr(start, colon == std::string_view::npos ? colon : colon - start));
-    if (colon == std::string_view::npos) break;
-    start = colon + 1;
-  }
+  const std::vector<std::string_view> fields = parts_of(line, ':');
   const std::size_t label_fields = labelled_ || target_ ? 1 : 0;
   if (dimensions_ == 0 && fields.size() > label_fields && fields.size() - label_fields <= kMaxDimensions) {
     dimensions_ = static_cast<int>(fields.size() - label_fields);

@@ -73,8 +73,8 @@ SourceSeries load_series(const DataConfig& config);
 /// SourceSeries::hash of generated series, without generating them.
 std::string hash_of_generator(const DataConfig& config);
 
-/// Settings with which the source synthetic cannot generate series.
-std::vector<ConfigProblem> source_problems(const DataConfig& config);
+/// Throws ConfigError if generated series would be too many values.
+void require_generable(const DataConfig& config);
 
 /// "BasicMotions".
 const char* title_of(DataSource source);
