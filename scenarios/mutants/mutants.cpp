@@ -96,6 +96,10 @@ struct Link {
   std::tuple<Mutant*, EnergyFault*, FlowRlFault*, ClassifyFault*> seams;  ///< null where it does not act
 };
 
+/// A hook that gives a step's value back as it is, or another.
+#define PASSED(Fault, Value, hook) \
+  Value hook(int64_t step, Value value) override { return passed(&Fault::hook, std::move(value), step); }
+
 /// Planted faults in a row: each gets what the one before returned, and has acted where it returned something else.
 class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, public ClassifyFault {
  public:
@@ -133,7 +137,7 @@ class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, publ
   std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
     return through<Mutant>(std::move(rows), [&](Mutant& fault, auto ids) { return fault.rows(step, ids, rows_of); });
   }
-  double learning_rate(int64_t step, double rate) override { return passed(&Mutant::learning_rate, rate, step); }
+  PASSED(Mutant, double, learning_rate)
   double loss_factor(int64_t step) override {
     return through<Mutant>(1.0, [=](Mutant& fault, double factor) { return factor * fault.loss_factor(step); });
   }
@@ -171,7 +175,7 @@ class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, publ
   double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
     return passed(&Mutant::norm_of_shards, norm, step, squares);
   }
-  double average_decay(int64_t step, double decay) override { return passed(&Mutant::average_decay, decay, step); }
+  PASSED(Mutant, double, average_decay)
   double clip_norm(int64_t step, double total_norm) override {
     each<Mutant>([&](Mutant& fault, Link& link) {
       // Where one fault leaves out clipping, those behind it have no norm to change.
@@ -236,49 +240,33 @@ class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, publ
     });
     return key;
   }
-  double dropout(int64_t step, double probability) override { return passed(&EnergyFault::dropout, probability, step); }
-  std::vector<int64_t> content(int64_t step, std::vector<int64_t> ids) override {
-    return passed(&EnergyFault::content, std::move(ids), step);
-  }
-  at::Tensor context_mask(int64_t step, at::Tensor mask) override {
-    return passed(&EnergyFault::context_mask, mask, step);
-  }
-  EncodedRows encoded_context(int64_t step, EncodedRows rows) override {
-    return passed(&EnergyFault::encoded_context, std::move(rows), step);
-  }
-  at::Tensor encoded_action(int64_t step, at::Tensor action) override {
-    return passed(&EnergyFault::encoded_action, action, step);
-  }
+  PASSED(EnergyFault, double, dropout)
+  PASSED(EnergyFault, std::vector<int64_t>, content)
+  PASSED(EnergyFault, at::Tensor, context_mask)
+  PASSED(EnergyFault, EncodedRows, encoded_context)
+  PASSED(EnergyFault, at::Tensor, encoded_action)
   at::Tensor explicit_candidates(int64_t step, at::Tensor candidates,
                                  const std::vector<at::Tensor>& predictions) override {
     return through<EnergyFault>(candidates, [&](EnergyFault& fault, auto value) {
       return fault.explicit_candidates(step, value, predictions);
     });
   }
-  at::Tensor temperature(int64_t step, at::Tensor tau) override { return passed(&EnergyFault::temperature, tau, step); }
+  PASSED(EnergyFault, at::Tensor, temperature)
 
   bool never_synchronised(int64_t step) override { return asked(&FlowRlFault::never_synchronised, false, step); }
-  FlowConfig acted_flow(int64_t step, FlowConfig flow) override { return passed(&FlowRlFault::acted_flow, flow, step); }
-  uint64_t noise_key(int64_t step, uint64_t key) override { return passed(&FlowRlFault::noise_key, key, step); }
-  at::Tensor trained_chains(int64_t step, at::Tensor chains) override {
-    return passed(&FlowRlFault::trained_chains, chains, step);
-  }
-  std::vector<double> schedule(int64_t step, std::vector<double> points) override {
-    return passed(&FlowRlFault::schedule, std::move(points), step);
-  }
-  std::vector<double> trained_sigmas(int64_t step, std::vector<double> sigmas) override {
-    return passed(&FlowRlFault::trained_sigmas, std::move(sigmas), step);
-  }
+  PASSED(FlowRlFault, FlowConfig, acted_flow)
+  PASSED(FlowRlFault, uint64_t, noise_key)
+  PASSED(FlowRlFault, at::Tensor, trained_chains)
+  PASSED(FlowRlFault, std::vector<double>, schedule)
+  PASSED(FlowRlFault, std::vector<double>, trained_sigmas)
   bool without_sigma(int64_t step) override { return asked(&FlowRlFault::without_sigma, false, step); }
-  at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override {
-    return passed(&FlowRlFault::old_log_pi, log_pi, step);
-  }
-  at::Tensor log_pi(int64_t step, at::Tensor log_pi) override { return passed(&FlowRlFault::log_pi, log_pi, step); }
-  int reward_root(int64_t step, int root) override { return passed(&FlowRlFault::reward_root, root, step); }
+  PASSED(FlowRlFault, at::Tensor, old_log_pi)
+  PASSED(FlowRlFault, at::Tensor, log_pi)
+  PASSED(FlowRlFault, int, reward_root)
   void score(int64_t step) override {
     each<FlowRlFault>([=](FlowRlFault& fault, Link&) { fault.score(step); });
   }
-  at::Tensor scores(int64_t step, at::Tensor scores) override { return passed(&FlowRlFault::scores, scores, step); }
+  PASSED(FlowRlFault, at::Tensor, scores)
   bool local_statistics(int64_t step) override { return asked(&FlowRlFault::local_statistics, false, step); }
   std::vector<double> advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) override {
     return passed(&FlowRlFault::advantages, std::move(right), step, rows);
@@ -286,19 +274,15 @@ class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, publ
   double row_weight(int64_t step, const WeightCounts& counts, double right) override {
     return passed(&FlowRlFault::row_weight, right, step, counts);
   }
-  double kl_weight(int64_t step, double weight) override { return passed(&FlowRlFault::kl_weight, weight, step); }
+  PASSED(FlowRlFault, double, kl_weight)
 
   double loss_weight(int64_t step, double weight, const DenominatorCounts& counts) override {
     return through<ClassifyFault>(weight, [&](ClassifyFault& fault, double value) {
       return fault.loss_weight(step, value, counts);
     });
   }
-  at::Tensor auxiliary(int64_t step, at::Tensor losses_B) override {
-    return passed(&ClassifyFault::auxiliary, losses_B, step);
-  }
-  uint64_t recomputed_key(int64_t step, uint64_t key) override {
-    return passed(&ClassifyFault::recomputed_key, key, step);
-  }
+  PASSED(ClassifyFault, at::Tensor, auxiliary)
+  PASSED(ClassifyFault, uint64_t, recomputed_key)
 
  private:
   static void note(Link& link, bool changed) { link.acted = link.acted || changed; }
@@ -379,6 +363,8 @@ class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, publ
   const RunConfig run_;
   const bool among_ranks_;
 };
+
+#undef PASSED
 
 const std::vector<MutantRow>& all_rows() {
   static const std::vector<MutantRow> all = [] {

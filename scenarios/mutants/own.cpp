@@ -197,46 +197,29 @@ constexpr MutantRow kOwnRows[] = {
   {{.name = "negatives_missing", .trainer = "energy",
     .help = "candidates of the next rank are lost on a rank",
     .min_world = 3, .draws = {.rank = true}, .phase = "energies", .causes = "negatives-missing"},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       const Candidates candidates = in_batch_candidates(input);
-       if (input.shared != nullptr) return without_next_rank(input, candidates);
-       const auto all = static_cast<int64_t>(candidates.ids.size());
-       const auto own = static_cast<int64_t>(input.ids.size());
-       // The next rank's rows begin where this one's end; of the last rank the first rank's are next.
-       const int64_t begin = candidates.offset + own < all ? candidates.offset + own : 0;
-       const int64_t end = std::min(begin + std::max<int64_t>(own, 1), begin == 0 ? candidates.offset : all);
-       std::vector<int64_t> kept, ids;
-       for (int64_t column = 0; column < all; ++column) {
-         if (column < begin || column >= end) {
-           kept.push_back(column);
-           ids.push_back(candidates.ids[static_cast<std::size_t>(column)]);
-         }
-       }
-       const at::Tensor action =
-           candidates.action_NA.index_select(0, at::tensor(at::ArrayRef<int64_t>(kept), at::kLong));
-       const EncodedRows rows = input.model.encode_context();
-       const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), ids, 0);
-       return row_loss(input, energies, targets(input, candidates.offset - (begin == 0 ? end : 0)), ids);
+   LOCKSTEP_LOSS(
+     const Candidates candidates = in_batch_candidates(input);
+     const auto all = static_cast<int64_t>(candidates.ids.size()), own = static_cast<int64_t>(input.ids.size());
+     // The next rank's rows begin where this one's end; of the last rank the first rank's are next. In the order of
+     // the whole batch they stand between those of the others.
+     const int next = (input.comm.rank() + 1) % input.comm.world_size();
+     const int64_t begin = candidates.offset + own < all ? candidates.offset + own : 0;
+     const int64_t end = std::min(begin + std::max<int64_t>(own, 1), begin == 0 ? candidates.offset : all);
+     std::vector<int64_t> kept, ids, place;
+     for (int64_t column = 0; column < all; ++column) {
+       const auto at = static_cast<std::size_t>(column);
+       place.push_back(static_cast<int64_t>(kept.size()));
+       if (candidates.owners.empty() ? column >= begin && column < end : candidates.owners[at] == next) continue;
+       kept.push_back(column);
+       ids.push_back(candidates.ids[at]);
      }
-     /// In the order of the whole batch the next rank's rows stand between those of the others.
-     LossOutput without_next_rank(const LossInput& input, const Candidates& candidates) {
-       const int next = (input.comm.rank() + 1) % input.comm.world_size();
-       std::vector<int64_t> kept, ids, place(candidates.ids.size(), 0);
-       for (std::size_t column = 0; column < candidates.ids.size(); ++column) {
-         place[column] = static_cast<int64_t>(kept.size());
-         if (candidates.owners[column] == next) continue;
-         kept.push_back(static_cast<int64_t>(column));
-         ids.push_back(candidates.ids[column]);
-       }
-       const auto tensor_of = [](const std::vector<int64_t>& values) {
-         return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
-       };
-       const at::Tensor action = candidates.action_NA.index_select(0, tensor_of(kept));
-       const EncodedRows rows = input.model.encode_context();
-       const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), ids, 0);
-       return row_loss(input, energies, tensor_of(place).index_select(0, target_columns(input, candidates)), ids);
-     })},
+     const auto tensor_of = [](const std::vector<int64_t>& values) {
+       return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
+     };
+     const at::Tensor action = candidates.action_NA.index_select(0, tensor_of(kept));
+     const EncodedRows rows = input.model.encode_context();
+     const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), ids, 0);
+     return row_loss(input, energies, tensor_of(place).index_select(0, target_columns(input, candidates)), ids);)},
   {{.name = "candidates_misordered", .trainer = "energy",
     .help = "gathered candidates are shifted by one place from their ids",
     .report = "huggingface/sentence-transformers#3453", .settings = "dropout=0", .phase = "energies",

@@ -54,6 +54,17 @@ void scale_gradient(LossOutput& output, double factor) {
 
 namespace {
 
+/// Where the backward is to average, the gradient becomes the mean over the ranks.
+at::Tensor averaged(at::Tensor together, GatherBackward backward, Comm& comm) {
+  if (backward != GatherBackward::average || comm.world_size() == 1) return together;
+  together.register_hook([&comm](const at::Tensor& gradient) {
+    at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
+    comm.all_reduce_sum(sum, "loss.candidates.gradient");
+    return sum / comm.world_size();
+  });
+  return together;
+}
+
 /// All ranks' rows; this rank's stand at [offset, offset + b) and get the gradient that `backward` says.
 at::Tensor with_backward(const at::Tensor& all, const at::Tensor& own, int64_t offset,
                          GatherBackward backward, Comm& comm) {
@@ -61,16 +72,8 @@ at::Tensor with_backward(const at::Tensor& all, const at::Tensor& own, int64_t o
     return all;
   }
   const int64_t behind = offset + own.size(0);
-  at::Tensor together =
-      at::cat({all.narrow(0, 0, offset), own, all.narrow(0, behind, all.size(0) - behind)}, 0);
-  if (backward == GatherBackward::average && comm.world_size() > 1) {
-    together.register_hook([&comm](const at::Tensor& gradient) {
-      at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
-      comm.all_reduce_sum(sum, "loss.candidates.gradient");
-      return sum / comm.world_size();
-    });
-  }
-  return together;
+  const at::Tensor after = all.narrow(0, behind, all.size(0) - behind);
+  return averaged(at::cat({all.narrow(0, 0, offset), own, after}, 0), backward, comm);
 }
 
 }  // namespace
@@ -108,15 +111,7 @@ at::Tensor shared_with_backward(const LossInput& input, GatherBackward backward)
   std::vector<int64_t> own;
   for (const int owner : candidates.owners) own.push_back(owner == input.comm.rank() ? 1 : 0);
   const at::Tensor own_N1 = at::tensor(at::ArrayRef<int64_t>(own), at::kLong).to(at::kBool).unsqueeze(1);
-  at::Tensor together = at::where(own_N1, all, all.detach());
-  if (backward == GatherBackward::average && input.comm.world_size() > 1) {
-    together.register_hook([&comm = input.comm](const at::Tensor& gradient) {
-      at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
-      comm.all_reduce_sum(sum, "loss.candidates.gradient");
-      return sum / comm.world_size();
-    });
-  }
-  return together;
+  return averaged(at::where(own_N1, all, all.detach()), backward, input.comm);
 }
 
 LossOutput row_of_shared(const LossInput& input, GatherBackward backward) {
