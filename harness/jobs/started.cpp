@@ -20,7 +20,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -37,6 +36,7 @@
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/launchers/slurm/agents.h"
 #include "harness/run/libraries.h"
+#include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/watch.h"
@@ -150,12 +150,9 @@ void pin_threads() {
   if (pinned || std::getenv("LOCKSTEP_PINNED") != nullptr) return;
   ::setenv("LOCKSTEP_PINNED", "1", 1);
   std::vector<std::string> words;
-  std::FILE* file = std::fopen("/proc/self/cmdline", "re");
-  if (file == nullptr) return;
-  std::string all;
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) all.push_back(static_cast<char>(c));
-  std::fclose(file);
-  for (std::size_t at = 0; at < all.size(); at = all.find('\0', at) + 1) words.emplace_back(all.c_str() + at);
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  if (words.empty()) return;
   const std::vector<char*> arguments = pointers_to(words);
   ::execv("/proc/self/exe", arguments.data());
 }
@@ -169,16 +166,10 @@ void remove_own_files(const std::string& folder, int rank) {
 
 /// Of this process: over an exec, too.
 double age_s() {
-  std::ifstream file("/proc/self/stat");
-  std::string line;
-  std::getline(file, line);
-  // The 22nd field; the name may hold blanks.
-  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
-  const double started = std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const uint64_t ticks = process_state(::getpid()).started;
+  const double started = static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   return std::max(0.0, static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started);
 }
 

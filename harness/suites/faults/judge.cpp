@@ -21,6 +21,7 @@
 
 #include "harness/base/numbers.h"
 #include "harness/jobs/orders/faults/order.h"
+#include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
 
 namespace lockstep::faults {
@@ -54,39 +55,23 @@ std::set<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-struct Process {
-  int pid = 0, group = 0;
-  char state = '?';
-};
-
-std::vector<Process> processes() {
-  std::vector<Process> all;
+std::vector<int> processes() {
+  std::vector<int> all;
   for (const std::string& name : names_in("/proc")) {
-    if (!std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
-    std::ifstream file("/proc/" + name + "/stat");
-    std::string line;
-    std::getline(file, line);
-    const std::size_t end = line.rfind(')');
-    if (end == std::string::npos) continue;
-    std::istringstream words(line.substr(end + 1));
-    Process process;
-    int parent = 0;
-    words >> process.state >> parent >> process.group;
-    process.pid = std::stoi(name);
-    all.push_back(process);
+    if (std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; })) all.push_back(std::stoi(name));
   }
   return all;
 }
 
 /// Which processes hold one of these sockets.
-std::set<int> holders_of(const std::string& inode, const std::vector<Process>& all) {
+std::set<int> holders_of(const std::string& inode, const std::vector<int>& all) {
   std::set<int> holders;
   const std::string target = "socket:[" + inode + "]";
-  for (const Process& process : all) {
+  for (const int pid : all) {
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(process.pid) + "/fd", error)) {
+    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
       std::error_code gone;
-      if (fs::read_symlink(entry.path(), gone) == target) holders.insert(process.pid);
+      if (fs::read_symlink(entry.path(), gone) == target) holders.insert(pid);
     }
   }
   return holders;
@@ -105,12 +90,12 @@ static Before look_round() { return {listening_sockets(), names_in("/dev/shm")};
 
 std::vector<std::string> left_behind(const Before& before, int group, const std::string& run_dir) {
   std::vector<std::string> found;
-  const std::vector<Process> all = processes();
+  const std::vector<int> all = processes();
   std::set<int> of_group;
-  for (const Process& process : all) {
-    if (process.group != group) continue;
-    of_group.insert(process.pid);
-    found.push_back("process " + std::to_string(process.pid) + " (" + process.state + ")");
+  for (const int pid : all) {
+    if (::getpgid(pid) != group) continue;
+    of_group.insert(pid);
+    found.push_back(fmt::format("process {} ({})", pid, process_state(pid).state));
   }
   for (const std::string& inode : listening_sockets()) {
     if (before.listening.contains(inode)) continue;
@@ -196,7 +181,7 @@ Played Bench::play(const Order& order, const Disturb& disturb) {
     return false;
   };
   Played played;
-  played.run = runs_.run(dir_, {{"fault_case", to_json(order)}}, asked, std::move(hooks));
+  played.run = runs_.run(dir_, {{"fault_case", order}}, asked, std::move(hooks));
   played.acted_at = time_in(dir_ + "/acted");
   std::vector<int64_t> saved, finished;
   for (int rank = 0; rank < order.world; ++rank) {

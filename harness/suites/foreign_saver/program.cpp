@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "harness/base/files.h"
 #include "harness/base/json.h"
@@ -34,11 +35,8 @@ std::string emptied_folder(const SuiteRun& run, int slot) {
 
 std::vector<std::pair<std::string, std::string>> lines_of(const std::string& text) {
   std::vector<std::pair<std::string, std::string>> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.emplace_back(fmt::format("line {}", lines.size() + 1), text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.emplace_back(fmt::format("line {}", lines.size() + 1), line);
   return lines;
 }
 

@@ -127,42 +127,36 @@ static Started start_traced(const std::string& command, const std::string& log_p
 namespace lockstep::program {
 namespace {
 
+constexpr long kWakeUpEvery_ns = 20'000'000;
+
 /// As long as it lives, blocking calls of the thread that made it end with EINTR every few hundredths of a second: a wait
 /// for ptrace's stops has no time limit of its own, and the thread can look at the clock.
 class WakeUp {
  public:
-  WakeUp();
-  ~WakeUp();
+  WakeUp() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      struct sigaction action {};
+      action.sa_handler = [](int) {};  // no SA_RESTART: a wait shall end
+      ::sigaction(SIGRTMIN, &action, nullptr);
+    });
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGRTMIN;
+    event._sigev_un._tid = static_cast<pid_t>(::syscall(SYS_gettid));
+    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0)
+      throw MachineError(std::string("cannot make a timer: ") + std::strerror(errno));
+    // A signal that comes before the wait begins is lost, the next one is not.
+    const itimerspec every{{0, kWakeUpEvery_ns}, {0, kWakeUpEvery_ns}};
+    ::timer_settime(timer_, 0, &every, nullptr);
+  }
+  ~WakeUp() { ::timer_delete(timer_); }
   WakeUp(const WakeUp&) = delete;
   WakeUp& operator=(const WakeUp&) = delete;
 
  private:
   timer_t timer_{};
 };
-
-constexpr long kWakeUpEvery_ns = 20'000'000;
-
-void nothing(int) {}
-
-WakeUp::WakeUp() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    struct sigaction action {};
-    action.sa_handler = nothing;  // no SA_RESTART: a wait shall end
-    ::sigaction(SIGRTMIN, &action, nullptr);
-  });
-  sigevent event{};
-  event.sigev_notify = SIGEV_THREAD_ID;
-  event.sigev_signo = SIGRTMIN;
-  event._sigev_un._tid = static_cast<pid_t>(::syscall(SYS_gettid));
-  if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0)
-    throw MachineError(std::string("cannot make a timer: ") + std::strerror(errno));
-  // A signal that comes before the wait begins is lost, the next one is not.
-  const itimerspec every{{0, kWakeUpEvery_ns}, {0, kWakeUpEvery_ns}};
-  ::timer_settime(timer_, 0, &every, nullptr);
-}
-
-WakeUp::~WakeUp() { ::timer_delete(timer_); }
 
 /// The process that a thread belongs to; the thread itself if that is not known.
 pid_t group_of(pid_t thread) {

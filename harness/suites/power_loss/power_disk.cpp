@@ -15,6 +15,13 @@ namespace {
 constexpr uint64_t kSector_bytes = 512;
 constexpr int kThere = 0, kLost = 1;
 
+struct ModelWords {
+  std::string_view name, words;
+};
+constexpr ModelWords kModelWords[] = {{"flush_on_rename", "ordered journal that flushes on rename"},
+                                      {"ordered", "ordered journal"},
+                                      {"least", "POSIX at its least"}};
+
 std::string last_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
@@ -76,29 +83,8 @@ std::vector<std::vector<int>> combinations(const std::vector<int>& options, std:
 
 }  // namespace
 
-std::string_view words_of(DiskModel model) {
-  switch (model) {
-    case DiskModel::flush_on_rename:
-      return "ordered journal that flushes on rename";
-    case DiskModel::ordered:
-      return "ordered journal";
-    case DiskModel::least:
-      return "POSIX at its least";
-  }
-  return "";
-}
-
-std::string_view name_of(DiskModel model) {
-  switch (model) {
-    case DiskModel::flush_on_rename:
-      return "flush_on_rename";
-    case DiskModel::ordered:
-      return "ordered";
-    case DiskModel::least:
-      return "least";
-  }
-  return "";
-}
+std::string_view words_of(DiskModel model) { return kModelWords[static_cast<std::size_t>(model)].words; }
+std::string_view name_of(DiskModel model) { return kModelWords[static_cast<std::size_t>(model)].name; }
 
 int64_t lost_count(const Remains& remains) { return std::ranges::count_if(remains, [](int each) { return each != kThere; }); }
 

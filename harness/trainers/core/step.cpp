@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/snapshots.h"
@@ -689,12 +690,9 @@ void StepMeter::fill(RankResult& result) const {
     communication += steps_[i].communication.seconds;
     bytes += steps_[i].communication.received_bytes;
   }
-  const std::size_t middle = durations.size() / 2;
-  std::sort(durations.begin(), durations.end());
-  result.step_seconds =
-      durations.size() % 2 == 1 ? durations[middle] : (durations[middle - 1] + durations[middle]) / 2;
   result.communication_share = all > 0 ? communication / all : 0;
   result.received_bytes = bytes / static_cast<double>(durations.size());
+  result.step_seconds = median(std::move(durations));
 }
 
 }  // namespace lockstep

@@ -161,7 +161,6 @@ using checkpoint::State;
 constexpr int kLeftoversWriter = 7;
 constexpr std::size_t kSceneBlock_bytes = 96;
 
-/// What training would do to the tensors meanwhile.
 void write_over(State& state) {
   for (auto& [name, section] : state.sections) {
     for (checkpoint::Tensor& tensor : section.tensors) {
@@ -171,6 +170,8 @@ void write_over(State& state) {
   }
 }
 
+}  // namespace
+
 SaveOutcome save_as(checkpoint::Saver& saver, const Scene& scene, const checkpoint::SaveRequest& request,
                     const State& state) {
   if (!scene.async) return saver.save(request, state);
@@ -179,6 +180,8 @@ SaveOutcome save_as(checkpoint::Saver& saver, const Scene& scene, const checkpoi
   write_over(mine);
   return *saver.wait();
 }
+
+namespace {
 
 /// A save that ends at the first operation whose kind is this, on rank 0.
 void leave_unfinished(MemoryStorage& disk, const Scene& scene, int64_t step, int ranks, Contents& contents) {

@@ -128,6 +128,10 @@ struct SaveEnd {
   bool any(checkpoint::Saved saved) const;
 };
 
+/// As the scene wants it; what is saved asynchronously is written over meanwhile, as training would do.
+checkpoint::SaveOutcome save_as(checkpoint::Saver& saver, const Scene& scene, const checkpoint::SaveRequest& request,
+                                const checkpoint::State& state);
+
 /// The ranks of one run, or of several, save, one at a time on a scheduler.
 SaveEnd save_scheduled(checkpoint::Storage& disk, const SaveCase& how, Contents& contents);
 

@@ -63,15 +63,7 @@ struct Job {
   checkpoint::Saver saver(options, storage, group);
   const Content content = new_content(job.scene);
   const checkpoint::SaveRequest request{content.step / 10, content.step, job.scene.best};
-  const State& state = *job.states[static_cast<std::size_t>(rank)];
-  checkpoint::SaveOutcome outcome;
-  if (job.scene.async) {
-    saver.save_async(request, state);
-    outcome = *saver.wait();
-  } else {
-    outcome = saver.save(request, state);
-  }
-  ::_exit(static_cast<int>(outcome.saved));
+  ::_exit(static_cast<int>(save_as(saver, job.scene, request, *job.states[static_cast<std::size_t>(rank)]).saved));
 }
 
 std::vector<pid_t> start(const Job& job, int ranks) {

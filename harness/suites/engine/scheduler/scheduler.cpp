@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <numeric>
 #include <semaphore>
@@ -72,10 +73,15 @@ void Fiber::resume() { ::swapcontext(&context_->caller, &context_->own); }
 
 void Fiber::suspend() { ::swapcontext(&context_->own, &context_->caller); }
 
-std::vector<Family> families_of(int processes) {
-  std::vector<Family> all;
+static std::vector<int> in_turn(int processes) {
   std::vector<int> order(static_cast<std::size_t>(processes));
   std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<Family> families_of(int processes) {
+  std::vector<Family> all;
+  std::vector<int> order = in_turn(processes);
   const bool two = processes == 2;
   do {
     all.push_back({order, order[0], order[1], false, two});
@@ -93,16 +99,6 @@ struct Scheduler::Seat {
   std::function<bool()> ready;  ///< empty: it does not wait
   bool ended = false, gives_up = false, hung = false;
 };
-
-namespace {
-
-std::vector<int> in_turn(int processes) {
-  std::vector<int> order(static_cast<std::size_t>(processes));
-  std::iota(order.begin(), order.end(), 0);
-  return order;
-}
-
-}  // namespace
 
 Scheduler::Scheduler(int processes, std::vector<int> order, Engine engine)
     : order_(std::move(order)), engine_(kFibersAreSeen ? engine : Engine::threads) {
@@ -255,25 +251,6 @@ bool changes(OperationKind kind) {
 
 }  // namespace
 
-std::string_view name_of(std::error_code error) {
-  switch (error.value()) {
-    case ENOSPC:
-      return "ENOSPC";
-    case EDQUOT:
-      return "EDQUOT";
-    case EIO:
-      return "EIO";
-    case EINTR:
-      return "EINTR";
-    case EROFS:
-      return "EROFS";
-    case EACCES:
-      return "EACCES";
-    default:
-      return "an error";
-  }
-}
-
 void ScheduledProcess::end() {
   ended_ = true;
   if (group_ != nullptr) group_->end();
@@ -331,15 +308,16 @@ Intervention ScheduledProcess::injected(const Operation& operation) {
     case InjectedFault::fail:
     case InjectedFault::fail_done:
       if (!here) return {};
-      mark_ = fmt::format("fails with {}{}", name_of(script_.error), script_.injected == InjectedFault::fail_done ? ", and was done" : "");
+      mark_ = fmt::format("fails with {}{}", strerrorname_np(script_.error.value()),
+                          script_.injected == InjectedFault::fail_done ? ", and was done" : "");
       return {.error = script_.error, .performed = script_.injected == InjectedFault::fail_done};
     case InjectedFault::fail_onward:
       if (!takes_room(operation.kind)) return {};
-      mark_ = fmt::format("fails with {}", name_of(script_.error));
+      mark_ = fmt::format("fails with {}", strerrorname_np(script_.error.value()));
       return {.error = script_.error};
     case InjectedFault::fail_folder:
       if (!changes(operation.kind)) return {};
-      mark_ = fmt::format("fails with {}", name_of(script_.error));
+      mark_ = fmt::format("fails with {}", strerrorname_np(script_.error.value()));
       return {.error = script_.error};
     case InjectedFault::shorten:
       if (!here) return {};

@@ -266,9 +266,6 @@ class ScheduledProcess final : public checkpoint::Hook {
   bool ended_ = false, acted_ = false, ends_after_ = false;
 };
 
-/// "ENOSPC".
-std::string_view name_of(std::error_code error);
-
 /// A timeline for the report.
 std::vector<TimelineStep> timeline_of(const std::vector<Note>& notes, const std::vector<std::string>& processes);
 
