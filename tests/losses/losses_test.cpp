@@ -6,7 +6,6 @@
 #include <limits>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/ledger.h"
@@ -14,6 +13,7 @@
 #include "losses/infonce.h"
 #include "losses/loss.h"
 #include "scenarios/energy/spec.h"
+#include "tests/support/ranks.h"
 
 // What every form promises apart from its gradients: chance level, zero rows, names of shapes and of bad
 // options.
@@ -470,21 +470,15 @@ Objective of_ranks(const Denominator& denominator, const Partitioning& partition
   const int world = static_cast<int>(partitioning.size());
   EmulatedWorld emulated(world, 20);
   std::vector<Objective> ranks(partitioning.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      at::set_num_threads(1);
-      const std::unique_ptr<Comm> comm = world == 1 ? make_solo_comm() : emulated.comm(rank);
-      const at::Tensor weights = wave({kClasses, kFeatures}, 2).requires_grad_(true);
-      const auto at = static_cast<std::size_t>(rank);
-      const at::Tensor loss = rank_loss(*comm, denominator, partitioning[at], micro_steps, weights);
-      loss.backward();
-      ranks[at] = {loss.item<double>(), weights.grad()};
-    });
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  support::on_threads(world, [&](int rank) {
+    at::set_num_threads(1);
+    const std::unique_ptr<Comm> comm = world == 1 ? make_solo_comm() : emulated.comm(rank);
+    const at::Tensor weights = wave({kClasses, kFeatures}, 2).requires_grad_(true);
+    const auto at = static_cast<std::size_t>(rank);
+    const at::Tensor loss = rank_loss(*comm, denominator, partitioning[at], micro_steps, weights);
+    loss.backward();
+    ranks[at] = {loss.item<double>(), weights.grad()};
+  });
   Objective mean{0, at::zeros({kClasses, kFeatures}, at::kDouble)};
   for (const Objective& rank : ranks) {
     mean.loss += rank.loss / world;

@@ -1,6 +1,7 @@
 // The trainer classify: what it cuts, what it computes under every partitioning of rows, and that it learns.
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,16 +19,16 @@
 #include "scenarios/classify/task.h"
 #include "scenarios/scenario.h"
 #include "tests/support/certificate.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
+using support::Alone;
 using support::of_ranks;
-using support::of_reference;
 using support::StepGradients;
 using support::StepSetting;
-using support::worst_error;
 
 constexpr double kExact = 1e-12;
 
@@ -84,13 +85,19 @@ class Classify : public ::testing::Test {
     scenario_ = nullptr;
   }
 
-  static void expect_exact(RunConfig config, const ClassifyConfig& own) {
-    const StepSetting setting{config.layout.global_batch() == 24 ? kTwentyFour : kTwelve, 3, {}};
-    classify(config) = own;
-    const StepGradients reference = of_reference(*scenario_, config, setting);
-    const StepGradients ranks = of_ranks(*scenario_, config, setting);
-    EXPECT_LE(worst_error(ranks, reference), kExact) << words(config);
-    EXPECT_NEAR(ranks.loss, reference.loss, 1e-12 * std::max(1.0, reference.loss)) << words(config);
+  static void expect_exact(const RunConfig& config) {
+    const std::vector<int64_t>& ids = config.layout.global_batch() == 24 ? kTwentyFour : kTwelve;
+    support::expect_exact(*scenario_, config, {ids, 3}, words(config));
+  }
+
+  /// Twelve rows on so many ranks, under every partitioning, in one micro-step and in two.
+  static void expect_exact_partitioned(const ClassifyConfig& own, std::initializer_list<int> worlds) {
+    for (RunConfig& config : support::partitioned(config_of({1, 12}, own), worlds)) {
+      for (const int64_t accumulation : {1, 2}) {
+        config.accumulation = accumulation;
+        expect_exact(config);
+      }
+    }
   }
 
   /// How far apart the gradients of two layouts are, relative to the first one's.
@@ -116,54 +123,31 @@ Scenario* Classify::scenario_ = nullptr;
 
 TEST_F(Classify, EveryDenominatorEqualsItsReferenceUnderEveryPartitioning) {
   for (const Denominator& denominator : denominators(false)) {
-    for (const int world : {1, 2, 3, 4}) {
-      for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
-        if (world == 1 && partition != RowPartition::equal) {
-          continue;
-        }
-        for (const int64_t accumulation : {1, 2}) {
-          ClassifyConfig own = small_model();
-          own.denominator = denominator;
-          RunConfig config = config_of({world, 12 / world}, own);
-          config.rows = partition;
-          config.accumulation = accumulation;
-          expect_exact(config, own);
-        }
-      }
-    }
     ClassifyConfig own = small_model();
     own.denominator = denominator;
-    expect_exact(config_of({8, 3}, own), own);
+    expect_exact_partitioned(own, {1, 2, 3, 4});
+    expect_exact(config_of({8, 3}, own));
   }
 }
 
 TEST_F(Classify, ASecondLossEqualsItsReferenceUnderEveryPartitioning) {
-  for (const Denominator& denominator : denominators(false)) {
-    for (const RowPartition partition : {RowPartition::unequal, RowPartition::one_empty}) {
-      for (const int64_t accumulation : {1, 2}) {
-        ClassifyConfig own = small_model();
-        own.denominator = denominator;
-        own.auxiliary.weight = 0.7;
-        RunConfig config = config_of({3, 4}, own);
-        config.rows = partition;
-        config.accumulation = accumulation;
-        expect_exact(config, own);
-      }
-    }
-  }
   ClassifyConfig own = small_model();
   own.auxiliary.weight = 0.7;
+  for (const Denominator& denominator : denominators(false)) {
+    own.denominator = denominator;
+    expect_exact_partitioned(own, {3});
+  }
+  own.denominator = {};
   own.norm = NormKind::sync_batch;
-  expect_exact(config_of({3, 4}, own), own);
+  expect_exact(config_of({3, 4}, own));
 }
 
 TEST_F(Classify, ItsLossIsTheWeightedSumOfItsNamedParts) {
   ClassifyConfig own = small_model();
   own.auxiliary.weight = 0.7;
   const RunConfig config = config_of({1, 12}, own);
-  const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
-  const StepOutput output = task->forward({4, kTwelve, kTwelve, 0, 0, 12});
+  Alone task(*scenario_, config);
+  const StepOutput output = task.forward(kTwelve);
   ASSERT_EQ(output.terms.size(), 2U);
   EXPECT_EQ(output.terms[0].name, "cross_entropy");
   EXPECT_EQ(output.terms[1].name, "reconstruction");
@@ -173,7 +157,7 @@ TEST_F(Classify, ItsLossIsTheWeightedSumOfItsNamedParts) {
   EXPECT_NEAR(output.loss.item<double>(), sum, 1e-13);
   own.auxiliary.weight = 0;
   const RunConfig plain = config_of({1, 12}, own);
-  const StepOutput first = scenario_->make_task(plain, *comm, nullptr)->forward({4, kTwelve, kTwelve, 0, 0, 12});
+  const StepOutput first = Alone(*scenario_, plain).forward(kTwelve);
   EXPECT_TRUE(first.terms.empty());
   EXPECT_EQ(first.loss.item<double>(), output.terms[0].loss.item<double>()) << "the other parameters are drawn alike";
 }
@@ -188,9 +172,8 @@ TEST_F(Classify, AHiddenLayerComputedAgainGivesTheSameBits) {
         own.activation_checkpointing = again;
         RunConfig config = config_of({1, 12}, own);
         config.precision = precision;
-        const std::unique_ptr<Comm> comm = make_solo_comm();
-        const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
-        const StepOutput output = task->forward({4, kTwelve, kTwelve, 0, 0, 12});
+        Alone task(*scenario_, config);
+        const StepOutput output = task.forward(kTwelve);
         ASSERT_EQ(output.streams.size(), 1U);
         EXPECT_EQ(output.streams[0].draws, 12U * 8U) << "what is drawn again is the same";
         output.loss.backward();
@@ -204,8 +187,7 @@ TEST_F(Classify, AHiddenLayerComputedAgainGivesTheSameBits) {
 
 TEST_F(Classify, TellsOfItsRowsWhatTheyHoldAndCount) {
   const RunConfig config = config_of({1, 12}, small_model());
-  const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
+  Alone task(*scenario_, config);
   StepInput input{4, kTwelve, kTwelve, 0, 0, 12};
   EXPECT_TRUE(task->forward(input).row_inputs.empty()) << "nobody asked";
   input.describes_rows = true;
@@ -220,22 +202,10 @@ TEST_F(Classify, TellsOfItsRowsWhatTheyHoldAndCount) {
 }
 
 TEST_F(Classify, EveryNormalisationEqualsItsReference) {
+  ClassifyConfig own = small_model();
   for (const NormKind norm : {NormKind::batch, NormKind::sync_batch}) {
-    for (const int world : {1, 3, 4}) {
-      for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
-        for (const int64_t accumulation : {1, 2}) {
-          if (world == 1 && partition != RowPartition::equal) {
-            continue;
-          }
-          ClassifyConfig own = small_model();
-          own.norm = norm;
-          RunConfig config = config_of({world, 12 / world}, own);
-          config.rows = partition;
-          config.accumulation = accumulation;
-          expect_exact(config, own);
-        }
-      }
-    }
+    own.norm = norm;
+    expect_exact_partitioned(own, {1, 3, 4});
   }
 }
 
@@ -267,32 +237,14 @@ TEST_F(Classify, ABatchNormOfEachRanksOwnRowsDoesNot) {
 }
 
 TEST_F(Classify, PartsOfABatchAddUpToTheWhole) {
-  const RunConfig config = config_of({1, 12}, small_model());
-  const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
-  const auto gradients = [&](int64_t part) {
-    for (at::Tensor& parameter : task->parameters().tensors) {
-      parameter.mutable_grad() = at::Tensor();
-    }
-    for (int64_t first = 0; first < 12; first += part) {
-      task->forward({4, kTwelve, kTwelve, 0, first, first + part}).loss.backward();
-    }
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& parameter : task->parameters().tensors) {
-      flat.push_back(parameter.grad().flatten());
-    }
-    return at::cat(flat);
-  };
-  const at::Tensor whole = gradients(12);
-  EXPECT_LT((gradients(3) - whole).norm().item<double>(), 1e-13 * whole.norm().item<double>());
+  Alone task(*scenario_, config_of({1, 12}, small_model()));
+  const at::Tensor whole = task.gradient(kTwelve, 12);
+  EXPECT_LT((task.gradient(kTwelve, 3) - whole).norm().item<double>(), 1e-13 * whole.norm().item<double>());
 }
 
 TEST_F(Classify, ARowsLossDependsOnItsSampleAlone) {
-  const RunConfig config = config_of({1, 12}, small_model());
-  const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
-  const at::Tensor whole = task->forward({4, kTwelve, kTwelve, 0, 0, 12}).row_losses_B;
-  const at::Tensor alone = task->forward({4, {34}, {34}, 0, 0, 1}).row_losses_B;
+  Alone task(*scenario_, config_of({1, 12}, small_model()));
+  const at::Tensor whole = task.forward(kTwelve).row_losses_B, alone = task.forward({34}).row_losses_B;
   EXPECT_NEAR(whole[8].item<double>(), alone[0].item<double>(), 1e-13);
   EXPECT_EQ(whole[0].item<double>(), whole[6].item<double>()) << "one sample twice, dropout and all";
 }
@@ -303,14 +255,8 @@ TEST_F(Classify, ItsParametersAreThoseThatThePlannerKnows) {
     own.norm = norm;
     own.auxiliary.weight = norm == NormKind::none ? 0 : 1;
     const RunConfig config = config_of({1, 12}, own);
-    const std::unique_ptr<Comm> comm = make_solo_comm();
-    const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
-    const std::vector<ModelParameter> expected = classify_spec().parameters(config, 6);
-    ASSERT_EQ(task->parameters().names.size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_EQ(task->parameters().names[i], expected[i].name);
-      EXPECT_EQ(task->parameters().tensors[i].sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
-    }
+    Alone task(*scenario_, config);
+    support::expect_parameters(task->parameters(), classify_spec().parameters(config, 6));
   }
 }
 
@@ -321,9 +267,8 @@ TEST_F(Classify, EveryParameterGetsAGradientInEveryPrecision) {
       own.norm = norm;
       RunConfig config = config_of({1, 12}, own);
       config.precision = precision;
-      const std::unique_ptr<Comm> comm = make_solo_comm();
-      const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
-      task->forward({4, kTwelve, kTwelve, 0, 0, 12}).loss.backward();
+      Alone task(*scenario_, config);
+      task.forward(kTwelve).loss.backward();
       for (std::size_t i = 0; i < task->parameters().tensors.size(); ++i) {
         const at::Tensor& parameter = task->parameters().tensors[i];
         ASSERT_TRUE(parameter.grad().defined()) << task->parameters().names[i];
@@ -426,13 +371,7 @@ TEST(Crops, OfFilesTheClassesAreTheirOwn) {
   EXPECT_EQ(inspect_crops(config).hash, dataset.hash);
 
   const auto problem = [&](const std::string& what) {
-    try {
-      load_crops(config);
-    } catch (const ConfigError& error) {
-      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
-      return;
-    }
-    ADD_FAILURE() << "nothing was refused: " << what;
+    EXPECT_THAT(support::thrown_by([&] { load_crops(config); }), testing::HasSubstr(what));
   };
   write_series(folder / "test.ts", {"A", "C"});
   problem("has the class 'C', which no series of");
@@ -452,7 +391,7 @@ TEST(ClassifyFields, EverySettingGoesThroughJson) {
       {"denominator.constant", "12.5"}, {"norm", "\"sync_batch\""},
       {"label_smoothing", "0.25"},     {"dropout", "0.5"},
       {"auxiliary.weight", "1.5"},      {"activation_checkpointing", "true"}};
-  EXPECT_EQ(classify_fields().size(), others.size());
+  EXPECT_EQ(classify_spec().fields().size(), others.size());
   std::string json = R"({"trainer":"classify")";
   for (const auto& [key, value] : others) {
     json += ",\"" + key + "\":" + value;
@@ -475,7 +414,7 @@ TEST(ClassifyFields, EverySettingGoesThroughJson) {
 TEST(ClassifyProblems, AreFoundWhereTheyStand) {
   const auto keys = [](const RunConfig& config) {
     std::vector<std::string> found;
-    for (const auto& [key, message] : classify_problems(config, {})) {
+    for (const auto& [key, message] : classify_spec().problems(config, {})) {
       found.push_back(key);
     }
     return found;
@@ -514,8 +453,7 @@ std::map<std::string, double> trained(const ClassifyConfig& own, int64_t steps) 
   config.data.series_steps = 100;
   const std::unique_ptr<Scenario> scenario = make_scenario("classify");
   scenario->prepare(config);
-  const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario->make_task(config, *comm, nullptr);
+  Alone task(*scenario, config);
   Optimizer optimizer(config, task->parameters());
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<int64_t> ids(24);
@@ -523,9 +461,7 @@ std::map<std::string, double> trained(const ClassifyConfig& own, int64_t steps) 
     for (int64_t& id : ids) {
       id = (id * 101 + step * 37) % scenario->samples();
     }
-    for (at::Tensor& parameter : task->parameters().tensors) {
-      parameter.mutable_grad() = at::Tensor();
-    }
+    for (at::Tensor& parameter : task->parameters().tensors) parameter.mutable_grad() = at::Tensor();
     task->forward({step, ids, ids, 0, 0, 24}).loss.backward();
     optimizer.step(3e-3);
     task->update_buffers();

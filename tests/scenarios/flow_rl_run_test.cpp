@@ -3,29 +3,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/files.h"
 #include "harness/base/json.h"
-#include "harness/jobs/train_job.h"
 #include "harness/judge/causes/acted.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/compare.h"
-#include "harness/judge/compare/forced/forced.h"
-#include "harness/judge/trace/rank_result.h"
-#include "harness/plan/config/canonical.h"
 #include "harness/plan/config/trainer_spec.h"
 #include "harness/plan/matrix/cells.h"
-#include "harness/run/watch.h"
 #include "scenarios/flow_rl/config.h"
 #include "tests/support/mini_run.h"
-#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -48,42 +38,7 @@ RunConfig config_of(Layout layout) {
   return config;
 }
 
-RankResult result_of(const std::string& run, int rank = 0) {
-  return read_rank_result(run + "/rank-" + std::to_string(rank) + ".result.json");
-}
-
-class FlowRlRuns : public testing::Test {
- protected:
-  std::string run(const std::string& id, const RunConfig& config) { return mini_run(folder_.path(), id, config); }
-
-  /// A cell forced against its reference at steps 0 and 2.
-  Comparison forced(RunConfig reference, RunConfig cell) {
-    reference.snapshot_steps = {0, 2};
-    ForcedInputs inputs;
-    inputs.run_a = run("reference", reference);
-    reference.snapshot_steps = {};
-    const ForcedConfig at{"reference", {0, 2}, 0, {}};
-    reference.forced = at;
-    inputs.forced_reference = run("forced_reference", reference);
-    reference.forced.twin = true;
-    inputs.reference_twin = run("reference_twin", reference);
-    reference.forced.twin = false;
-    inputs.run_b = run("cell", cell);
-    cell.forced = at;
-    inputs.forced_cell = run("forced_cell", cell);
-    cell.forced.twin = true;
-    inputs.cell_twin = run("cell_twin", cell);
-    cell.forced.twin = false;
-    reference_ = reference;
-    cell_ = cell;
-    inputs.reference_config = &reference_;
-    inputs.cell_config = &cell_;
-    return compare_forced(inputs);
-  }
-
-  TempFolder folder_;
-  RunConfig reference_, cell_;
-};
+using FlowRlRuns = OfMiniRuns;
 
 TEST_F(FlowRlRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
   for (const RewardSource source : {RewardSource::root, RewardSource::sharded}) {
@@ -94,22 +49,11 @@ TEST_F(FlowRlRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
     flow_rl(config).kl = 0.1;
     flow_rl(config).scale_returns = true;
     flow_rl(config).sync_policy_every = source == RewardSource::root ? 1 : 2;
-    const std::string name(word_of(source));
-    CompareOptions options;
-    options.run_a = run("emulated_" + name, config);
-    config.backend = Backend::gloo;
-    options.run_b = run("real_" + name, config);
-    const Mechanism result = compare_traces(options).mechanism;
-    EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
-    for (int rank = 0; rank < 3; ++rank) {
-      const RankResult own = result_of(options.run_b, rank);
-      for (const double gap : own.curves.at("ratio_gap").values) {
-        if (source == RewardSource::root) {
-          EXPECT_EQ(gap, 0) << "rank " << rank;
-        }
-      }
+    const std::string real = run_emulated_and_real(std::string(word_of(source)), config);
+    for (int rank = 0; rank < 3 && source == RewardSource::root; ++rank) {
+      EXPECT_THAT(result_of(real, rank).curves.at("ratio_gap").values, testing::Each(0)) << "rank " << rank;
     }
-    EXPECT_TRUE(result_of(options.run_b).metrics.contains("success_press"));
+    EXPECT_TRUE(result_of(real).metrics.contains("success_press"));
   }
 }
 
@@ -161,26 +105,6 @@ TEST_F(FlowRlRuns, ExactArithmeticGivesTheSameBitsUnderEveryLayout) {
   }
 }
 
-/// One process, killed before that operation of a save; 0: not at all. Returns its wait status.
-int started(const std::string& dir, const RunConfig& config, int64_t killed_at) {
-  std::filesystem::create_directories(dir);
-  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}, {"planted", nlohmann::json::object()}};
-  if (killed_at > 0) run["planted"] = {{"rank", 0}, {"operation", killed_at}, {"signal", SIGKILL}};
-  seal(run);
-  write_file_atomically(dir + "/run.json", run.dump());
-  HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(120);
-    RankTask task;
-    task.run_dir = dir;
-    _exit(run_job(task));
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return status;
-}
-
 TEST_F(FlowRlRuns, GoOnFromACheckpointAsIfTheyHadNeverStopped) {
   RunConfig config = config_of({3, 4});
   config.steps = 8;
@@ -189,12 +113,12 @@ TEST_F(FlowRlRuns, GoOnFromACheckpointAsIfTheyHadNeverStopped) {
   flow_rl(config).scale_returns = true;
   flow_rl(config).sync_policy_every = 2;  // step 3 goes on with the policy of step 2
   flow_rl(config).sync_statistics_every = 2;
-  const std::string whole = folder_.path() + "/whole", killed = folder_.path() + "/killed";
-  ASSERT_EQ(started(whole, config, 0), 0);
-  ASSERT_NE(started(killed, config, 60), 0);
+  const std::string whole = mini_run(folder_.path(), "whole", config), killed = folder_.path() + "/killed";
+  const nlohmann::json at_a_save{{"rank", 0}, {"operation", 60}, {"signal", SIGKILL}};
+  ASSERT_EQ(mini_run_statuses(folder_.path(), "killed", config, at_a_save), std::vector{-SIGKILL});
   ASSERT_FALSE(std::filesystem::exists(killed + "/rank-0.result.json"));
   ASSERT_TRUE(std::filesystem::exists(killed + "/checkpoints"));
-  ASSERT_EQ(started(killed, config, 0), 0);
+  mini_run(folder_.path(), "killed", config);
   const RankResult expected = result_of(whole), found = result_of(killed);
   EXPECT_EQ(found.checkpoints.resumed_at, 3);
   EXPECT_EQ(found.parameters_hash, expected.parameters_hash);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,7 +24,6 @@
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/mutants.h"
 #include "tests/support/mini_run.h"
-#include "tests/support/temp_folder.h"
 
 // Every planted bug, run among three small ranks: it shows first where the table says, and not before its
 // step.
@@ -39,30 +37,6 @@ using Values = std::map<std::string, std::vector<double>>;
 struct WholeStep {
   std::map<Phase, Values> values;
 };
-
-std::vector<double> numbers(const Record& record) {
-  std::vector<double> numbers(record.payload.size() / size_of(record.dtype));
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const std::byte* at = &record.payload[i * size_of(record.dtype)];
-    float narrow = 0;
-    double wide = 0;
-    int64_t whole = 0;
-    switch (record.dtype) {
-      case DType::float32:
-        std::memcpy(&narrow, at, sizeof narrow);
-        numbers[i] = narrow;
-        break;
-      case DType::float64:
-        std::memcpy(&wide, at, sizeof wide);
-        numbers[i] = wide;
-        break;
-      default:
-        std::memcpy(&whole, at, sizeof whole);
-        numbers[i] = static_cast<double>(whole);
-    }
-  }
-  return numbers;
-}
 
 std::vector<double> halves(uint64_t hash) {
   return {static_cast<double>(hash >> 32), static_cast<double>(hash & 0xFFFFFFFFU)};
@@ -108,13 +82,13 @@ std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
             add(values[record.name], {0, 0, record.value});
             break;
           case Phase::scores:
-            values[record.name + rank] = numbers(record);
+            values[record.name + rank] = values_of(record).value_or(std::vector<double>{});
             break;
           case Phase::loss:
             if (record.name == "loss") add(values["loss"], {record.value / world});
             break;
           case Phase::local_gradients: {
-            std::vector<double> mean = numbers(record);
+            std::vector<double> mean = values_of(record).value_or(std::vector<double>{});
             for (double& value : mean) value /= world;
             add(values[record.name], mean);
             break;
@@ -254,7 +228,7 @@ std::vector<std::string> split(std::string_view text, char at) {
 std::set<std::string> acted_in(const std::string& dir, int world) {
   std::set<std::string> keys;
   for (int rank = 0; rank < world; ++rank) {
-    const RankResult result = read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json");
+    const RankResult result = result_of(dir, rank);
     keys.insert(result.faults_acted.begin(), result.faults_acted.end());
   }
   return keys;
@@ -354,8 +328,7 @@ TEST_F(Mutants, EndTheRunOnEveryRankWithANamedError) {
       EXPECT_NE(status, 0);
     }
     for (int rank = 0; rank < config.layout.world_size; ++rank) {
-      const RankResult result =
-          read_rank_result(root_.path() + "/" + name + "/rank-" + std::to_string(rank) + ".result.json");
+      const RankResult result = result_of(root_ / name, rank);
       EXPECT_EQ(result.status, "failed");
       EXPECT_NE(result.error.find(rank == 1 ? "rank 0" : words), std::string::npos) << result.error;
       EXPECT_EQ(result.steps_done, 2);
@@ -501,7 +474,6 @@ struct Cell {
   ClassifyConfig own;
   RowPartition rows = RowPartition::equal;
   int64_t accumulation = 1;
-  Backend backend = Backend::emulated;
 };
 
 Cell cell_of(Layout layout) {
@@ -513,7 +485,7 @@ Cell cell_of(Layout layout) {
   return cell;
 }
 
-class ClassifyRuns : public testing::Test {
+class ClassifyRuns : public OfMiniRuns {
  protected:
   static RunConfig config_of(const Cell& cell) {
     RunConfig config(classify_spec());
@@ -523,39 +495,14 @@ class ClassifyRuns : public testing::Test {
     config.layout = cell.layout;
     config.rows = cell.rows;
     config.accumulation = cell.accumulation;
-    config.backend = cell.backend;
     config.steps = 4;
     config.eval_every = 2;
     classify(config) = cell.own;
     return config;
   }
 
-  std::string run(const std::string& id, const RunConfig& config) { return mini_run(folder_.path(), id, config); }
-
-  /// A cell forced against its reference at steps 0 and 2.
   Comparison forced(const Cell& reference, const Cell& cell) {
-    RunConfig one = config_of(reference);
-    one.snapshot_steps = {0, 2};
-    ForcedInputs inputs;
-    inputs.run_a = run("reference", one);
-    one.snapshot_steps = {};
-    one.forced = {"reference", {0, 2}, 0, {}};
-    inputs.forced_reference = run("forced_reference", one);
-    one.forced.twin = true;
-    inputs.reference_twin = run("reference_twin", one);
-    one.forced.twin = false;
-    RunConfig other = config_of(cell);
-    inputs.run_b = run("cell", other);
-    other.forced = {"reference", {0, 2}, 0, {}};
-    inputs.forced_cell = run("forced_cell", other);
-    other.forced.twin = true;
-    inputs.cell_twin = run("cell_twin", other);
-    other.forced.twin = false;
-    reference_ = one;
-    cell_ = other;
-    inputs.reference_config = &reference_;
-    inputs.cell_config = &cell_;
-    return compare_forced(inputs);
+    return MiniRuns::forced(config_of(reference), config_of(cell));
   }
 
   /// The codes that the trainer's own rules give.
@@ -569,8 +516,6 @@ class ClassifyRuns : public testing::Test {
     return codes;
   }
 
-  TempFolder folder_;
-  RunConfig reference_, cell_;
 };
 
 TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
@@ -580,13 +525,7 @@ TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
     cell.rows = RowPartition::unequal;
     cell.accumulation = 2;
     const std::string name = std::to_string(static_cast<int>(norm));
-    CompareOptions options;
-    options.run_a = run("emulated" + name, config_of(cell));
-    cell.backend = Backend::gloo;
-    options.run_b = run("real" + name, config_of(cell));
-    const Mechanism result = compare_traces(options).mechanism;
-    EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
-    const RankResult rank_0 = read_rank_result(options.run_b + "/rank-0.result.json");
+    const RankResult rank_0 = result_of(run_emulated_and_real(name, config_of(cell)));
     EXPECT_TRUE(rank_0.metrics.contains("accuracy"));
     EXPECT_EQ(rank_0.curves.at("step_accuracy").values.size(), 2U);
   }
@@ -600,21 +539,37 @@ TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnesWithTwoLossesAndAveragesA
   RunConfig config = config_of(cell);
   config.average_decay = 0.9;
   config.trace = TraceLevel::stats;
-  CompareOptions options;
-  options.run_a = run("emulated", config);
-  config.backend = Backend::gloo;
-  options.run_b = run("real", config);
-  const Mechanism result = compare_traces(options).mechanism;
-  EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
+  run_emulated_and_real("both", config);
 }
 
-TEST_F(ClassifyRuns, WithASecondLossItIsWithinTheBand) {
-  Cell reference = cell_of({1, 12}), cell = cell_of({3, 4});
-  for (Cell* each : {&reference, &cell}) each->own.auxiliary.weight = 0.5;
-  cell.accumulation = 2;
-  cell.own.activation_checkpointing = true;
-  const Comparison found = forced(reference, cell);
-  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
+TEST_F(ClassifyRuns, OfOneObjectiveAreWithinTheBand) {
+  struct Row {
+    const char* what;
+    void (*both)(Cell& each);
+    void (*cell)(Cell& cell);
+  };
+  const auto as_it_is = [](Cell&) {};
+  const std::vector<Row> rows{
+      {"a second loss", [](Cell& each) { each.own.auxiliary.weight = 0.5; },
+       [](Cell& cell) {
+         cell.accumulation = 2;
+         cell.own.activation_checkpointing = true;
+       }},
+      {"a global denominator", as_it_is,
+       [](Cell& cell) {
+         cell.rows = RowPartition::one_empty;
+         cell.accumulation = 2;
+       }},
+      {"shared statistics", [](Cell& each) { each.own.norm = NormKind::sync_batch; }, as_it_is},
+      {"a mean of means of equal counts", [](Cell& each) { each.own.denominator.over = DenominatorOver::rows; },
+       [](Cell& cell) { cell.own.denominator.scope = DenominatorScope::local; }}};
+  for (const Row& row : rows) {
+    Cell reference = cell_of({1, 12}), cell = cell_of({3, 4});
+    for (Cell* each : {&reference, &cell}) row.both(*each);
+    row.cell(cell);
+    const Comparison found = forced(reference, cell);
+    EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << row.what << ": " << found.mechanism.sentence;
+  }
 }
 
 TEST_F(ClassifyRuns, WhatAStepIsMadeOfStandsInItsTrace) {
@@ -685,14 +640,6 @@ TEST_F(ClassifyRuns, AnAverageOfTheWeightsFollowsThem) {
   }
 }
 
-TEST_F(ClassifyRuns, AGlobalDenominatorIsWithinTheBand) {
-  Cell cell = cell_of({3, 4});
-  cell.rows = RowPartition::one_empty;
-  cell.accumulation = 2;
-  const Comparison found = forced(cell_of({1, 12}), cell);
-  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
-}
-
 TEST_F(ClassifyRuns, ManyRowsAreTakenInPartsOfOneStep) {
   constexpr int kRows = 264;  // more than a pass takes, and no multiple of it
   Cell reference = cell_of({1, kRows}), cell = cell_of({2, kRows / 2});
@@ -709,13 +656,6 @@ TEST_F(ClassifyRuns, ManyRowsAreTakenInPartsOfOneStep) {
     EXPECT_EQ(record.shape, std::vector<int64_t>{kRows});
   }
   EXPECT_EQ(of_rows, 1);
-}
-
-TEST_F(ClassifyRuns, SharedStatisticsAreWithinTheBand) {
-  Cell reference = cell_of({1, 12}), cell = cell_of({3, 4});
-  reference.own.norm = cell.own.norm = NormKind::sync_batch;
-  const Comparison found = forced(reference, cell);
-  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
 }
 
 TEST_F(ClassifyRuns, AMeanOfMeansIsNamedAtTheFirstStepOfUnequalCounts) {
@@ -741,14 +681,6 @@ TEST_F(ClassifyRuns, AMeanOfMeansIsNamedAtTheFirstStepOfUnequalCounts) {
       EXPECT_NE(codes[0].find(whose), std::string::npos) << codes[0];
     }
   }
-}
-
-TEST_F(ClassifyRuns, NothingIsNamedAMeanOfMeansWhereCountsAreEqual) {
-  Cell reference = cell_of({1, 12}), cell = cell_of({3, 4});
-  reference.own.denominator.over = DenominatorOver::rows;
-  cell.own.denominator = {DenominatorOver::rows, DenominatorScope::local};
-  const Comparison found = forced(reference, cell);
-  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
 }
 
 TEST_F(ClassifyRuns, ABatchNormOfOwnRowsIsNamed) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -93,29 +94,14 @@ at::Tensor wave(at::IntArrayRef shape) {
   return at::arange(c10::multiply_integers(shape), at::kFloat).mul(0.37).sin().reshape(shape);
 }
 
-TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
-  RunConfig config;
-  lockstep::energy(config).model.width = 8;
-  lockstep::energy(config).model.hidden = 16;
-  EnergyModel energy({lockstep::energy(config).data.context_steps, 5, lockstep::energy(config).data.action_steps, 8, 16}, 0.5, 3);
-  const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
-  ASSERT_EQ(energy.parameters().names.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(energy.parameters().names[i], expected[i].name);
-    EXPECT_EQ(energy.parameters().tensors[i].sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
-  }
-}
-
-TEST(EnergyModel, ItsActionHeadHasTheParametersThatThePlannerKnows) {
-  RunConfig config;
-  lockstep::energy(config).negatives = Negatives::layer;
-  lockstep::energy(config).model = {8, 16, 3};
-  EnergyModel energy({lockstep::energy(config).data.context_steps, 5, lockstep::energy(config).data.action_steps, 8, 16, 3}, 0.5, 3);
-  const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
-  ASSERT_EQ(energy.parameters().names.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(energy.parameters().names[i], expected[i].name);
-    EXPECT_EQ(energy.parameters().tensors[i].sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
+TEST(EnergyModel, ItsParametersAreThoseThatThePlannerKnows) {
+  for (const int64_t action_layers : {0, 3}) {
+    RunConfig config;
+    EnergyConfig& own = energy(config);
+    own.negatives = action_layers == 0 ? Negatives::global : Negatives::layer;
+    own.model = {8, 16, static_cast<int>(std::max<int64_t>(action_layers, 1))};
+    EnergyModel model({own.data.context_steps, 5, own.data.action_steps, 8, 16, action_layers}, 0.5, 3);
+    support::expect_parameters(model.parameters(), spec_of(config).parameters(config, 5));
   }
 }
 
@@ -231,24 +217,10 @@ TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
   config.layout = {1, 12};
   const std::unique_ptr<Scenario> scenario = make_scenario("energy");
   scenario->prepare(config);
-  const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario->make_task(config, *comm, nullptr);
   const std::vector<int64_t> ids{5, 3, 8, 21, 13, 1, 34, 2, 55, 89, 4, 7};
-  const auto gradients = [&](int64_t part) {
-    for (at::Tensor& parameter : task->parameters().tensors) {
-      parameter.mutable_grad() = at::Tensor();
-    }
-    for (int64_t first = 0; first < 12; first += part) {
-      task->forward({4, ids, ids, 0, first, first + part}).loss.backward();
-    }
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& parameter : task->parameters().tensors) {
-      flat.push_back(parameter.grad().flatten());
-    }
-    return at::cat(flat);
-  };
-  const at::Tensor whole = gradients(12);
-  EXPECT_LT((gradients(3) - whole).norm().item<double>(), 1e-5 * whole.norm().item<double>());
+  support::Alone task(*scenario, config);
+  const at::Tensor whole = task.gradient(ids, 12);
+  EXPECT_LT((task.gradient(ids, 3) - whole).norm().item<double>(), 1e-5 * whole.norm().item<double>());
 }
 
 // The energy head that takes its rows in parts against the head of all rows at once.
@@ -305,16 +277,12 @@ TEST_F(Parts, AreTakenOfWhatWouldKeepTooMuchAlone) {
   EXPECT_EQ(rows_at_once(4096, int64_t{1} << 30, of_pair), 1);
 }
 
-TEST_F(Parts, MeanWhatTheWholeMeans) {
-  const Pass whole = pass(true), parts = pass(false);
-  ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
-  EXPECT_LT(most_apart(parts, whole), 1e-12);
-}
-
-TEST_F(Parts, RestWhereNoGradientReachesThem) {
-  const Pass whole = pass(true, 100), parts = pass(false, 100);
-  ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
-  EXPECT_LT(most_apart(parts, whole), 1e-12);
+TEST_F(Parts, MeanWhatTheWholeMeansAndRestWhereNoGradientReachesThem) {
+  for (const int64_t first : {0, 100}) {
+    const Pass whole = pass(true, first), parts = pass(false, first);
+    ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
+    EXPECT_LT(most_apart(parts, whole), 1e-12);
+  }
 }
 
 TEST_F(Parts, GiveTheSameBitsEachTime) {
@@ -330,8 +298,6 @@ using support::small_config;
 using support::StepGradients;
 using support::StepSetting;
 using support::worst_error;
-
-constexpr double kExact = 1e-12;
 
 // Twelve rows, of which two samples come again.
 const std::vector<int64_t> kRepeatedIds{5, 3, 8, 21, 13, 1, 5, 2, 34, 3, 4, 5};
@@ -352,11 +318,14 @@ class Certificate : public ::testing::Test {
 
   static void expect_exact(const RunConfig& config, const std::string& what,
                            const std::vector<at::Tensor>& parameters = {}) {
-    const StepSetting setting{config.layout.global_batch() == 16 ? kMoreIds : kRepeatedIds, 3, parameters};
-    const StepGradients reference = of_reference(*scenario_, config, setting);
-    const StepGradients ranks = of_ranks(*scenario_, config, setting);
-    EXPECT_LE(worst_error(ranks, reference), kExact) << what;
-    EXPECT_NEAR(ranks.loss, reference.loss, 1e-12 * std::max(1.0, std::abs(reference.loss))) << what;
+    const std::vector<int64_t>& ids = config.layout.global_batch() == 16 ? kMoreIds : kRepeatedIds;
+    support::expect_exact(*scenario_, config, {ids, 3, parameters}, what);
+  }
+
+  static std::string words(const RunConfig& config) {
+    return energy(config).loss + ", world " + std::to_string(config.layout.world_size) + ", partition " +
+           std::to_string(static_cast<int>(config.rows)) + ", negatives " +
+           std::to_string(static_cast<int>(energy(config).negatives));
   }
 
   static Scenario* scenario_;
@@ -365,21 +334,14 @@ class Certificate : public ::testing::Test {
 Scenario* Certificate::scenario_ = nullptr;
 
 TEST_F(Certificate, EveryLossAtEveryWorldSizeAndPartitioningOfRows) {
-  for (const LossEntry& loss : losses()) {
-    for (const int world : {1, 2, 3, 4, 8}) {
-      for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
-        if (world == 1 && partition != RowPartition::equal) {
-          continue;
-        }
-        for (const Negatives negatives : {Negatives::global, Negatives::local}) {
-          RunConfig config = small_config(world, world == 8 ? 2 : 12 / world);
-          energy(config).loss = loss.name;
-          config.rows = partition;
-          energy(config).negatives = negatives;
-          expect_exact(config, std::string(loss.name) + ", world " + std::to_string(world) + ", partition " +
-                                   std::to_string(static_cast<int>(partition)) + ", negatives " +
-                                   std::to_string(static_cast<int>(negatives)));
-        }
+  std::vector<RunConfig> configs = support::partitioned(small_config(1, 12), {1, 2, 3, 4});
+  std::ranges::copy(support::partitioned(small_config(1, 16), {8}), std::back_inserter(configs));
+  for (RunConfig& config : configs) {
+    for (const LossEntry& loss : losses()) {
+      energy(config).loss = loss.name;
+      for (const Negatives negatives : {Negatives::global, Negatives::local}) {
+        energy(config).negatives = negatives;
+        expect_exact(config, words(config));
       }
     }
   }
@@ -422,19 +384,15 @@ TEST_F(Certificate, HoldsAfterTraining) {
 
 TEST_F(Certificate, ExplicitNegatives) {
   for (const Negatives negatives : {Negatives::layer, Negatives::mixed, Negatives::adaptive}) {
-    for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
-      RunConfig config = small_config(3, 4);
+    for (RunConfig& config : support::partitioned(small_config(1, 12), {3})) {
       energy(config).negatives = negatives;
-      config.rows = partition;
-      const std::string name =
-          std::to_string(static_cast<int>(negatives)) + " " + std::to_string(static_cast<int>(partition));
-      expect_exact(config, "negatives " + name);
+      expect_exact(config, words(config));
       energy(config).invalid_rows = 0.4;
       energy(config).mask_duplicates = true;
       energy(config).tile_columns = 5;
       energy(config).layer.count = 11;
       config.accumulation = 2;
-      expect_exact(config, "negatives " + name + ", masked, in tiles, in micro-steps");
+      expect_exact(config, words(config) + ", masked, in tiles, in micro-steps");
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "harness/lib/checkpoint/group.h"
@@ -14,21 +13,31 @@
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
+#include "tests/support/ranks.h"
 
 namespace lockstep::checkpoint::support {
 
 /// Runs `rank` once for each, at the same time; a rank that returns leaves the group.
 inline void run_ranks(int size, const std::function<void(int, Group&)>& rank) {
   std::vector<std::unique_ptr<SocketGroup>> groups = make_socket_groups(size);
-  std::vector<std::thread> threads;
-  for (int at = 0; at < size; ++at) {
-    threads.emplace_back([&, at] {
-      SocketGroup& group = *groups[static_cast<std::size_t>(at)];
-      rank(at, group);
-      group.close();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  lockstep::support::on_threads(size, [&](int at) {
+    SocketGroup& group = *groups[static_cast<std::size_t>(at)];
+    rank(at, group);
+    group.close();
+  });
+}
+
+/// The same in processes; their codes.
+inline std::vector<int> run_processes(int size, const std::function<int(int, Group&)>& rank) {
+  std::vector<std::unique_ptr<SocketGroup>> groups = make_socket_groups(size);
+  const std::vector<pid_t> processes = lockstep::support::forked(size, [&](int at) {
+    for (int other = 0; other < size; ++other) {
+      if (other != at) groups[static_cast<std::size_t>(other)]->close();
+    }
+    return rank(at, *groups[static_cast<std::size_t>(at)]);
+  });
+  for (const auto& group : groups) group->close();
+  return lockstep::support::codes_of(processes);
 }
 
 inline Tensor floats(const std::string& name, std::vector<int64_t> shape, float first,
@@ -164,6 +173,14 @@ class FaultHook final : public Hook {
     }
     return {.most_bytes = most_bytes};
   }
+};
+
+/// A disk as a hook has it.
+struct HookedDisk {
+  HookedDisk(Storage& disk, Hook& hook) : seam(hook), storage(disk, seam) {}
+  operator Storage&() { return storage; }
+  Seam seam;
+  HookedStorage storage;
 };
 
 }  // namespace lockstep::checkpoint::support

@@ -1,19 +1,16 @@
 #include "tests/support/mini_run.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/jobs/train_job.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/canonical.h"
-#include "harness/run/watch.h"
 #include "scenarios/energy/spec.h"
+#include "tests/support/ranks.h"
 
 namespace lockstep {
 
@@ -33,35 +30,26 @@ RunConfig mini_config() {
 
 std::vector<pid_t> start_ranks(const std::string& dir, const RunConfig& config) {
   const bool real = config.backend == Backend::gloo && config.layout.world_size > 1;
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(120);  // A rank that hangs ends the test, not the session.
-      RankTask task;
-      task.run_dir = dir;
-      if (real) task.rank = rank;
-      _exit(run_job(task));
-    }
-    children.push_back(child);
-  }
-  return children;
+  return support::forked(real ? config.layout.world_size : 1, [&](int rank) {
+    RankTask task;
+    task.run_dir = dir;
+    if (real) task.rank = rank;
+    return run_job(task);
+  });
 }
 
-std::vector<int> mini_run_statuses(const std::string& root, const std::string& id, const RunConfig& config) {
-  const std::string dir = root + "/" + id;
+HeartbeatFile write_run(const std::string& dir, const RunConfig& config, const nlohmann::json& planted) {
   std::filesystem::create_directories(dir);
-  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
+  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}, {"planted", planted}};
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
-  HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
-  std::vector<int> statuses;
-  for (const pid_t child : start_ranks(dir, config)) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    statuses.push_back(status);
-  }
-  return statuses;
+  return HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
+}
+
+std::vector<int> mini_run_statuses(const std::string& root, const std::string& id, const RunConfig& config,
+                                   const nlohmann::json& planted) {
+  write_run(root + "/" + id, config, planted);
+  return support::codes_of(start_ranks(root + "/" + id, config));
 }
 
 std::string mini_run(const std::string& root, const std::string& id, const RunConfig& config) {

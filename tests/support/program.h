@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,14 @@ struct ProgramEnd {
   int signal = 0;
   std::string out, err;
 };
+
+/// What a shell's command prints, and its wait status.
+inline std::pair<std::string, int> output_of(const std::string& command) {
+  std::FILE* const pipe = ::popen(command.c_str(), "r");
+  std::string text;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  return {text, ::pclose(pipe)};
+}
 
 /// Exit code 2, nothing on standard output, and on standard error what was to be said.
 inline void expect_usage_error(const ProgramEnd& end, const testing::Matcher<std::string>& says) {

@@ -9,6 +9,7 @@
 #include "harness/base/text.h"
 #include "harness/suites/engine/run_trials.h"
 #include "harness/suites/engine/suite.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::support {
@@ -21,12 +22,7 @@ inline SuiteConfig read_tried(const SuiteKind& kind, const std::string& text) {
 
 /// What reading it complains of.
 inline std::string problem_of(const SuiteKind& kind, const std::string& text) {
-  try {
-    read_tried(kind, text);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return thrown_by([&] { read_tried(kind, text); });
 }
 
 inline SuiteResult run_tried(Suite& suite, const std::string& only = "", int jobs = 2) {

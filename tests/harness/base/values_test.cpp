@@ -25,6 +25,7 @@
 #include "harness/base/text.h"
 #include "harness/plan/config/canonical.h"
 #include "harness/plan/config/run_config.h"
+#include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -316,11 +317,7 @@ std::string in_shell(const std::string& text, const std::string& word) {
   shell.add(text.substr(0, at));
   shell.put(word);
   shell.add(text.substr(at + 1));
-  std::FILE* const pipe = ::popen(shell.text().c_str(), "r");
-  std::string said;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
-  ::pclose(pipe);
-  return said;
+  return output_of(shell.text()).first;
 }
 
 TEST(ShellText, PutsAWordIntoWhateverQuotesStandAroundIt) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -22,7 +21,6 @@
 #include "scenarios/classify/spec.h"
 #include "scenarios/energy/spec.h"
 #include "tests/support/mini_run.h"
-#include "tests/support/temp_folder.h"
 #include "tests/support/whole.h"
 
 // R1 = R2: emulated ranks give the bits of real ones, at every step, record by record.
@@ -39,7 +37,13 @@ struct Rung {
   bool bucket_view;
 };
 
-class Ladder : public testing::TestWithParam<Rung> {};
+using Oracle = OfMiniRuns;
+using Forced = OfMiniRuns;
+using LadderOfRuns = OfMiniRuns;
+using Measurements = OfMiniRuns;
+using ExactArithmetic = OfMiniRuns;
+
+class Ladder : public MiniRuns, public testing::TestWithParam<Rung> {};
 
 RunConfig config_of(const Rung& rung) {
   RunConfig config = mini_config();
@@ -57,15 +61,8 @@ RunConfig config_of(const Rung& rung) {
 }
 
 TEST_P(Ladder, EmulatedRanksEqualRealOnes) {
-  const TempFolder folder;
   RunConfig config = config_of(GetParam());
-  const std::string emulated = mini_run(folder.path(), "emulated", config);
-  config.backend = Backend::gloo;
-  const std::string real = mini_run(folder.path(), "real", config);
-  const Mechanism mechanism = compare_runs({emulated, real, {}, {}});
-  EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
-  EXPECT_GE(mechanism.compared_steps, config.steps);
-
+  const std::string real = run_emulated_and_real("run", config);
   std::size_t buckets = 0;
   const Trace trace = read_trace(real + "/rank-0.trace");
   for (const Record& record : trace.steps.back().records) {
@@ -94,11 +91,7 @@ std::map<std::string, std::vector<double>> forced_gradients(const std::string& r
   TraceReader reader(run + "/rank-" + std::to_string(rank) + ".trace");
   const std::optional<StepRecords> step = reader.next();
   for (const Record& record : step->records) {
-    if (record.phase == phase && !record.payload.empty()) {
-      std::vector<double>& values = gradients[record.name];
-      values.resize(record.payload.size() / sizeof(double));
-      std::memcpy(values.data(), record.payload.data(), record.payload.size());
-    }
+    if (record.phase == phase && !record.payload.empty()) gradients[record.name] = values_of(record).value();
   }
   return gradients;
 }
@@ -148,8 +141,7 @@ std::string first_other_gradient(const std::string& run, const std::string& like
   return {};
 }
 
-TEST(Oracle, OneProcessComputesWhatRanksOfAnyPartitioningMean) {
-  const TempFolder folder;
+TEST_F(Oracle, OneProcessComputesWhatRanksOfAnyPartitioningMean) {
   for (const char* loss : {"infonce", "symmetric"}) {
     RunConfig config = mini_config();
     config.layout = {3, 8};
@@ -166,26 +158,25 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyPartitioningMean) {
     reference.layout = {1, 24};
     reference.oracle_world = 3;
     const std::string id(loss);
-    mini_run(folder.path(), id + "-reference", reference);
+    run(id + "-reference", reference);
     reference.snapshot_steps = config.snapshot_steps = {};
     reference.forced = {id + "-reference", {2}, 0, {}};
     config.forced = reference.forced;
-    const std::string expected = mini_run(folder.path(), id + "-reference-forced", reference);
-    const std::string emulated = mini_run(folder.path(), id + "-ranks", config);
+    const std::string expected = run(id + "-reference-forced", reference);
+    const std::string emulated = run(id + "-ranks", config);
     config.backend = Backend::gloo;
-    const std::string real = mini_run(folder.path(), id + "-real", config);
+    const std::string real = run(id + "-real", config);
     const Furthest of_emulated = furthest(emulated, expected), of_real = furthest(real, expected);
     EXPECT_LT(of_emulated.difference, 1e-13) << loss << ", emulated: " << told(of_emulated);
     EXPECT_LT(of_real.difference, 1e-13) << loss << ", real: " << told(of_real);
     EXPECT_EQ(first_other_gradient(emulated, real, 3), "") << loss << ", emulated against real";
     config.backend = Backend::emulated;
     config.rows = RowPartition::equal;
-    EXPECT_GT(furthest(mini_run(folder.path(), id + "-equal", config), expected).difference, 1e-6);
+    EXPECT_GT(furthest(run(id + "-equal", config), expected).difference, 1e-6);
   }
 }
 
-TEST(Oracle, BlocksGoToRanksWhole) {
-  const TempFolder folder;
+TEST_F(Oracle, BlocksGoToRanksWhole) {
   RunConfig config = mini_config();
   config.layout = {4, 6};
   config.precision = Precision::float64;
@@ -198,27 +189,26 @@ TEST(Oracle, BlocksGoToRanksWhole) {
   reference.layout = {1, 24};
   reference.oracle_world = 4;
   reference.snapshot_steps = {1};
-  mini_run(folder.path(), "reference", reference);
+  run("reference", reference);
   reference.snapshot_steps = {};
   reference.forced = {"reference", {1}, 0, {}};
   config.forced = reference.forced;
-  const std::string expected = mini_run(folder.path(), "reference-forced", reference);
-  const Furthest of_ranks = furthest(mini_run(folder.path(), "ranks", config), expected);
+  const std::string expected = run("reference-forced", reference);
+  const Furthest of_ranks = furthest(run("ranks", config), expected);
   EXPECT_LT(of_ranks.difference, 1e-13) << told(of_ranks);
 }
 
-TEST(Forced, AKeptStepStandsForTheRunThatItCameFrom) {
-  const TempFolder folder;
+TEST_F(Forced, AKeptStepStandsForTheRunThatItCameFrom) {
   RunConfig config = mini_config();
   config.snapshot_steps = {2};
-  const std::string free = mini_run(folder.path(), "free", config);
-  const std::string kept = folder.path() + "/kept.trace";
+  const std::string free = run("free", config);
+  const std::string kept = folder_.path() + "/kept.trace";
   ASSERT_TRUE(keep_step(free + "/rank-0.trace", 2, kept));
   config.snapshot_steps = {};
   config.forced = {"free", {2}, 0, {}};
-  const Trace of_run = read_trace(mini_run(folder.path(), "of_run", config) + "/rank-0.trace");
+  const Trace of_run = read_trace(run("of_run", config) + "/rank-0.trace");
   config.forced = {"", {2}, 0, kept};
-  const Trace of_step = read_trace(mini_run(folder.path(), "of_step", config) + "/rank-0.trace");
+  const Trace of_step = read_trace(run("of_step", config) + "/rank-0.trace");
   ASSERT_EQ(of_run.steps.size(), of_step.steps.size());
   EXPECT_NE(of_run.header.config_hash, of_step.header.config_hash) << "another run, by its key";
   for (std::size_t s = 0; s < of_run.steps.size(); ++s) {
@@ -234,16 +224,15 @@ TEST(Forced, AKeptStepStandsForTheRunThatItCameFrom) {
   }
 }
 
-TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
-  const TempFolder folder;
+TEST_F(LadderOfRuns, TraceLevelsDoNotChangeTheRun) {
   RunConfig config = mini_config();
   std::map<std::string, Series> expected;
   std::map<std::string, double> metrics;
   for (const TraceLevel level : {TraceLevel::off, TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
     config.trace = level;
     const std::string dir =
-        mini_run(folder.path(), "level-" + std::to_string(static_cast<int>(level)), config);
-    const RankResult result = read_rank_result(dir + "/rank-0.result.json");
+        run("level-" + std::to_string(static_cast<int>(level)), config);
+    const RankResult result = result_of(dir);
     ASSERT_EQ(result.curves.at("gradient_norm").values.size(), static_cast<std::size_t>(config.steps));
     if (level == TraceLevel::off) {
       expected = result.curves;
@@ -257,46 +246,40 @@ TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
   }
 }
 
-TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
-  const TempFolder folder;
+TEST_F(LadderOfRuns, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
   RunConfig config = mini_config();
   config.steps = 20;  // past the end of an epoch
   config.accumulation = 2;
-  const std::string plain = mini_run(folder.path(), "plain", config);
+  const std::string plain = run("plain", config);
   config.data.prefetch = 3;
-  EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "ahead", config), {}, {}}).verdict,
-            VerdictKind::identical);
+  expect_same_bits(plain, run("ahead", config));
   energy(config).data.cache = false;
-  EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "both", config), {}, {}}).verdict,
-            VerdictKind::identical);
+  expect_same_bits(plain, run("both", config));
   config.backend = Backend::gloo;
-  EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "real", config), {}, {}}).verdict,
-            VerdictKind::identical);
+  expect_same_bits(plain, run("real", config));
 }
 
-TEST(Ladder, RanksSayWhatTheyCommunicated) {
-  const TempFolder folder;
+TEST_F(LadderOfRuns, RanksSayWhatTheyCommunicated) {
   RunConfig config = mini_config();
   config.backend = Backend::gloo;
   config.trace = TraceLevel::off;
-  const std::string dir = mini_run(folder.path(), "metered", config);
-  const RankResult result = read_rank_result(dir + "/rank-1.result.json");
+  const std::string dir = run("metered", config);
+  const RankResult result = result_of(dir, 1);
   EXPECT_GT(result.communication_seconds, 0);
   EXPECT_LT(result.communication_seconds, result.train_seconds);
   EXPECT_GT(result.communication_share, 0);
   EXPECT_GT(result.step_seconds, 0);
   // A ring over 3 ranks brings each of them 4/3 of the gradients, and the loss its candidates besides.
   EXPECT_GT(result.received_bytes, result.weight_bytes * 4 / 3);
-  EXPECT_EQ(result.parameters_hash, read_rank_result(dir + "/rank-0.result.json").parameters_hash);
+  EXPECT_EQ(result.parameters_hash, result_of(dir).parameters_hash);
   config.layout = {1, 6};
-  const std::string alone = mini_run(folder.path(), "alone", config);
-  const RankResult one = read_rank_result(alone + "/rank-0.result.json");
+  const std::string alone = run("alone", config);
+  const RankResult one = result_of(alone);
   EXPECT_EQ(one.received_bytes, 0);
   EXPECT_LT(one.communication_share, 0.05);
 }
 
-TEST(Measurements, AreThoseOfThePlannersTable) {
-  const TempFolder folder;
+TEST_F(Measurements, AreThoseOfThePlannersTable) {
   const auto names_of = [](const auto& map) {
     std::set<std::string> names;
     for (const auto& [name, value] : map) names.insert(name);
@@ -316,8 +299,8 @@ TEST(Measurements, AreThoseOfThePlannersTable) {
       config.data.series_steps = steps;
       config.steps = 4;
       config.eval_every = 2;
-      const std::string dir = mini_run(folder.path(), "run-" + std::to_string(runs++), config);
-      const RankResult result = read_rank_result(dir + "/rank-0.result.json");
+      const std::string dir = run("run-" + std::to_string(runs++), config);
+      const RankResult result = result_of(dir);
       const std::optional<SampleCounts> pairs = spec_of(config).counted_samples(config);
       ASSERT_TRUE(pairs);
       std::set<std::string> metrics, curves;
@@ -340,18 +323,16 @@ TEST(Measurements, AreThoseOfThePlannersTable) {
   }
 }
 
-TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
-  const TempFolder folder;
+TEST_F(LadderOfRuns, AFlippedBitIsFoundWhereItWasFlipped) {
   RunConfig config = mini_config();
-  const std::string clean = mini_run(folder.path(), "clean", config);
-  EXPECT_EQ(compare_runs({clean, mini_run(folder.path(), "again", config), {}, {}}).verdict,
-            VerdictKind::identical);
+  const std::string clean = run("clean", config);
+  expect_same_bits(clean, run("again", config));
   config.mutant.name = "flip_bit";
   config.mutant.step = 5;
   config.mutant.rank = 2;
   config.mutant.tensor = "energy_head.query.weight";
   config.mutant.bit = 3;
-  const Mechanism found = compare_runs({clean, mini_run(folder.path(), "flipped", config), {}, {}});
+  const Mechanism found = compare_runs({clean, run("flipped", config), {}, {}});
   ASSERT_EQ(found.verdict, VerdictKind::divergent);
   ASSERT_TRUE(found.first_divergence);
   EXPECT_EQ(found.first_divergence->step, 5);
@@ -360,23 +341,21 @@ TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
   EXPECT_EQ(found.first_divergence->where, "energy_head.query.weight");
 }
 
-TEST(Ladder, AThrowingRankEndsEveryRankWithItsReason) {
+TEST_F(LadderOfRuns, AThrowingRankEndsEveryRankWithItsReason) {
   for (const Backend kind : {Backend::emulated, Backend::gloo}) {
-    const TempFolder folder;
+    const std::string id = kind == Backend::gloo ? "real" : "emulated";
     RunConfig config = mini_config();
     config.backend = kind;
     config.timeout_s = 5;
     config.mutant.name = "throw";
     config.mutant.step = 3;
     config.mutant.rank = 1;
-    for (const int status : mini_run_statuses(folder.path(), "throws", config)) {
-      EXPECT_NE(status, 0);
-    }
-    const RankResult result = read_rank_result(folder.path() + "/throws/rank-1.result.json");
+    for (const int status : mini_run_statuses(folder_.path(), id, config)) EXPECT_NE(status, 0);
+    const RankResult result = result_of(folder_ / id, 1);
     EXPECT_EQ(result.status, "failed");
     EXPECT_EQ(result.steps_done, 3);
     EXPECT_NE(result.error.find("planted"), std::string::npos) << result.error;
-    EXPECT_EQ(read_rank_result(folder.path() + "/throws/rank-0.result.json").status, "failed");
+    EXPECT_EQ(result_of(folder_ / id).status, "failed");
   }
 }
 
@@ -396,10 +375,6 @@ RunConfig exact_config() {
   energy(config).model.hidden = 16;
   energy(config).dropout = 0.2;
   return config;
-}
-
-RankResult result_of(const std::string& run, int rank = 0) {
-  return read_rank_result(run + "/rank-" + std::to_string(rank) + ".result.json");
 }
 
 Mechanism compared(const std::string& reference, const RunConfig& reference_config, const std::string& cell,
@@ -446,30 +421,29 @@ RunConfig of_classify(RunConfig config) {
   return own;
 }
 
-class ExactObjective : public testing::TestWithParam<Objective> {};
+class ExactObjective : public MiniRuns, public testing::TestWithParam<Objective> {};
 
 TEST_P(ExactObjective, TrainsTheSameBitsUnderEveryLayout) {
-  const TempFolder folder;
   RunConfig config = exact_config();
   GetParam().change(config);
-  const std::string reference = mini_run(folder.path(), "reference", config);
+  const std::string reference = run("reference", config);
   const std::string hash = result_of(reference).parameters_hash;
   const std::vector<double> losses = result_of(reference).curves.at("loss").values;
   for (const Division& division : divisions()) {
     const RunConfig cell = divided(config, division);
-    const std::string run = mini_run(folder.path(), division.name, cell);
+    const std::string dir = run(division.name, cell);
     for (int rank = 0; rank < division.layout.world_size; ++rank) {
-      const RankResult own = result_of(run, rank);
+      const RankResult own = result_of(dir, rank);
       EXPECT_EQ(own.parameters_hash, hash) << division.name << ", rank " << rank;
       EXPECT_EQ(own.curves.at("loss").values, losses) << division.name << ", rank " << rank;
       // Rank 0 has evaluations besides.
       if (rank == 0) continue;
-      EXPECT_EQ(own.curves.size(), result_of(run, 1).curves.size()) << division.name << ", rank " << rank;
+      EXPECT_EQ(own.curves.size(), result_of(dir, 1).curves.size()) << division.name << ", rank " << rank;
     }
-    const Mechanism mechanism = compared(reference, config, run, cell);
+    const Mechanism mechanism = compared(reference, config, dir, cell);
     EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << division.name << ": " << mechanism.sentence;
     EXPECT_EQ(mechanism.compared_steps, config.steps) << division.name;
-    EXPECT_EQ(result_of(run).metrics, result_of(reference).metrics) << division.name;
+    EXPECT_EQ(result_of(dir).metrics, result_of(reference).metrics) << division.name;
   }
 }
 
@@ -512,72 +486,68 @@ INSTANTIATE_TEST_SUITE_P(
                   }}),
     [](const auto& objective) { return objective.param.name; });
 
-TEST(ExactArithmetic, TrainsHundredsOfStepsWithoutADifferentBit) {
-  const TempFolder folder;
+TEST_F(ExactArithmetic, TrainsHundredsOfStepsWithoutADifferentBit) {
   RunConfig config = exact_config();
   config.steps = support::whole_or(60, 200);
-  const std::string hash = result_of(mini_run(folder.path(), "reference", config)).parameters_hash;
+  const std::string hash = result_of(run("reference", config)).parameters_hash;
   for (const Division& division : divisions()) {
     if (division.backend == Backend::gloo) continue;
     RunConfig cell = divided(config, division);
-    EXPECT_EQ(result_of(mini_run(folder.path(), division.name, cell)).parameters_hash, hash) << division.name;
+    EXPECT_EQ(result_of(run(division.name, cell)).parameters_hash, hash) << division.name;
   }
 }
 
-TEST(ExactArithmetic, TakesMicroStepsAsTheirRowsTurns) {
-  const TempFolder folder;
+TEST_F(ExactArithmetic, TakesMicroStepsAsTheirRowsTurns) {
   RunConfig config = exact_config();
   config.accumulation = 3;
-  const std::string reference = mini_run(folder.path(), "reference", config);
+  const std::string reference = run("reference", config);
   for (const Layout& layout : {Layout{2, 12}, Layout{4, 6}, Layout{8, 3}}) {
     RunConfig cell = config;
     cell.layout = layout;
-    const std::string run = mini_run(folder.path(), std::to_string(layout.world_size), cell);
-    const Mechanism mechanism = compared(reference, config, run, cell);
+    const std::string dir = run(std::to_string(layout.world_size), cell);
+    const Mechanism mechanism = compared(reference, config, dir, cell);
     EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
   }
   // Explicit candidates are each row's own: there a micro-step changes nothing at all.
   energy(config).negatives = Negatives::layer;
   RunConfig whole = config;
   whole.accumulation = 1;
-  EXPECT_EQ(result_of(mini_run(folder.path(), "parts", config)).parameters_hash,
-            result_of(mini_run(folder.path(), "whole", whole)).parameters_hash);
+  EXPECT_EQ(result_of(run("parts", config)).parameters_hash,
+            result_of(run("whole", whole)).parameters_hash);
 }
 
-TEST(ExactArithmetic, IsTheNativeGradientButForRounding) {
-  const TempFolder folder;
+TEST_F(ExactArithmetic, IsTheNativeGradientButForRounding) {
   RunConfig config = exact_config();
   config.steps = 1;
   RunConfig native = config;
   native.arithmetic = Arithmetic::native;
-  const RankResult exact = result_of(mini_run(folder.path(), "exact", config));
-  const RankResult rounded = result_of(mini_run(folder.path(), "native", native));
+  const RankResult exact = result_of(run("exact", config));
+  const RankResult rounded = result_of(run("native", native));
   for (const char* curve : {"loss", "gradient_norm"}) {
     const double expected = rounded.curves.at(curve).values.front(), found = exact.curves.at(curve).values.front();
     EXPECT_NEAR(found, expected, 1e-5 * std::abs(expected)) << curve;
   }
 }
 
-TEST(ExactArithmetic, GoesOnUnderFewerRanksAsIfNothingHadHappened) {
-  const TempFolder folder;
+TEST_F(ExactArithmetic, GoesOnUnderFewerRanksAsIfNothingHadHappened) {
   RunConfig config = exact_config();
   config.steps = 300;
   config.schedule = Schedule::cosine;
-  const RankResult whole = result_of(mini_run(folder.path(), "whole", config));
+  const RankResult whole = result_of(run("whole", config));
   RunConfig eight = config, four = config, one = config;
   eight.layout = {8, 3};
   eight.snapshot_steps = {100};
   eight.stop_after = 101;  // a snapshot is taken before its step
-  mini_run(folder.path(), "eight", eight);
+  run("eight", eight);
   four.layout = {4, 6};
   four.resume_from = "eight";
   four.resume_step = 100;
   four.snapshot_steps = {200};
   four.stop_after = 201;
-  mini_run(folder.path(), "four", four);
+  run("four", four);
   one.resume_from = "four";
   one.resume_step = 200;
-  const RankResult last = result_of(mini_run(folder.path(), "one", one));
+  const RankResult last = result_of(run("one", one));
   EXPECT_EQ(last.parameters_hash, whole.parameters_hash);
   EXPECT_EQ(last.metrics, whole.metrics);
 }
@@ -589,10 +559,9 @@ struct Fault {
   std::function<void(RunConfig&)> change = [](RunConfig&) {};
 };
 
-class ExactFault : public testing::TestWithParam<Fault> {};
+class ExactFault : public MiniRuns, public testing::TestWithParam<Fault> {};
 
 TEST_P(ExactFault, IsFoundInAFreeRunAtTheVeryStep) {
-  const TempFolder folder;
   RunConfig config = exact_config();
   GetParam().change(config);
   RunConfig cell = config;
@@ -600,9 +569,9 @@ TEST_P(ExactFault, IsFoundInAFreeRunAtTheVeryStep) {
   cell.mutant.name = GetParam().mutant;
   cell.mutant.step = 3;
   cell.mutant.rank = 5;
-  const std::string reference = mini_run(folder.path(), "reference", config);
-  const std::string run = mini_run(folder.path(), "cell", cell);
-  const Mechanism mechanism = compared(reference, config, run, cell);
+  const std::string reference = run("reference", config);
+  const std::string dir = run("cell", cell);
+  const Mechanism mechanism = compared(reference, config, dir, cell);
   ASSERT_EQ(mechanism.verdict, VerdictKind::divergent) << mechanism.sentence;
   const Divergence& first = *mechanism.first_divergence;
   EXPECT_EQ(first.step, 3) << mechanism.sentence;
@@ -624,7 +593,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& fault) { return fault.param.mutant; });
 
 /// Both runs began the step with the same bits: what they kept whole tells the cause as a forced step does.
-TEST(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
+TEST_F(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
   struct Named {
     const char *mutant, *code;
     std::function<void(RunConfig&)> change = [](RunConfig&) {};
@@ -635,7 +604,6 @@ TEST(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
                             Named{"loss_over_world", "loss-over-world"}, Named{"flip_bit", "bit-flip"},
                             Named{"candidates_detached", "candidates-detached"}, Named{"optimizer_state_lost", "optimizer-state-lost"},
                             Named{"clip_missing", "clip-missing"}, Named{"gradient_sum", "gradient-sum-not-mean"}}) {
-    const TempFolder folder;
     RunConfig config = exact_config();
     config.trace = TraceLevel::full;
     config.clip_norm = 0.01;
@@ -644,16 +612,14 @@ TEST(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
     each.change(cell);
     const int rank = std::string(each.mutant) == "flip_bit" ? 5 : -1;
     cell.mutant = {each.mutant, 3, rank, "energy_head.key.weight", 4, 1.0};
-    const std::string reference = mini_run(folder.path(), "reference", config);
-    const Mechanism mechanism = compared(reference, config, mini_run(folder.path(), "cell", cell), cell);
+    const Mechanism mechanism = compared(run("reference", config), config, run("cell", cell), cell);
     ASSERT_TRUE(mechanism.first_divergence && mechanism.cause) << each.mutant << ": " << mechanism.sentence;
     EXPECT_EQ(mechanism.first_divergence->step, 3) << each.mutant << ": " << mechanism.sentence;
     EXPECT_EQ(mechanism.cause->code, each.code) << mechanism.cause->evidence;
   }
 }
 
-TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
-  const TempFolder folder;
+TEST_F(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
   RunConfig config = exact_config();
   config.steps = support::whole_or(120, 320);
   const int64_t planted = config.steps - 3;
@@ -661,23 +627,22 @@ TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
   cell.layout = {8, 3};
   cell.mutant = {"flip_bit", planted, 6, "energy_head.key.weight", 0, 1.0};
   const Mechanism mechanism =
-      compared(mini_run(folder.path(), "a", config), config, mini_run(folder.path(), "b", cell), cell);
+      compared(run("a", config), config, run("b", cell), cell);
   ASSERT_TRUE(mechanism.first_divergence) << mechanism.sentence;
   EXPECT_EQ(mechanism.first_divergence->step, planted);
   EXPECT_EQ(mechanism.first_divergence->where, "energy_head.key.weight");
   EXPECT_EQ(mechanism.first_divergence->rank, 6);
 }
 
-TEST(ExactArithmetic, NamesTheRowThatIsNoNumberBeforeAnythingIsSummed) {
-  const TempFolder folder;
+TEST_F(ExactArithmetic, NamesTheRowThatIsNoNumberBeforeAnythingIsSummed) {
   RunConfig cell = exact_config();
   cell.layout = {3, 8};
   cell.mutant.name = "nan_gradient";
   cell.mutant.step = 2;
   cell.mutant.rank = 1;
-  for (const int status : mini_run_statuses(folder.path(), "cell", cell)) EXPECT_NE(status, 0);
+  for (const int status : mini_run_statuses(folder_.path(), "cell", cell)) EXPECT_NE(status, 0);
   for (int rank = 0; rank < 3; ++rank) {
-    const std::string error = result_of(folder.path() + "/cell", rank).error;
+    const std::string error = result_of(folder_.path() + "/cell", rank).error;
     EXPECT_NE(error.find("step 2: row 1 of the step's batch (sample "), std::string::npos) << error;
     EXPECT_NE(error.find("rank 1) has NaN or infinity in its gradient of "), std::string::npos) << error;
   }

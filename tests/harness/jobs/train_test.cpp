@@ -31,7 +31,8 @@
 #include "scenarios/energy/spec.h"
 #include "scenarios/flow_rl/config.h"
 #include "tests/support/mini_run.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/program.h"
+#include "tests/support/ranks.h"
 #include "tests/support/whole.h"
 
 // Runs that save, end anywhere, and go on: through the real trainer, on Gloo, in threads, and alone.
@@ -65,23 +66,10 @@ Attempt attempt(const std::string& dir, const RunConfig& config, const json& pla
   for (const char* stale : {"store", "store-checkpoints"}) std::filesystem::remove(dir + "/" + stale);
   for (int rank = 0; rank < config.layout.world_size; ++rank)
     std::filesystem::remove(dir + "/rank-" + std::to_string(rank) + ".result.json");
-  json run{{"config", json::parse(canonical_json(config))}, {"planted", planted.is_null() ? json::object() : planted}};
-  seal(run);
-  write_file_atomically(dir + "/run.json", run.dump());
-  const HeartbeatFile heartbeats = HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
+  const HeartbeatFile heartbeats = write_run(dir, config, planted.is_null() ? json::object() : planted);
   const std::vector<pid_t> children = start_ranks(dir, config);
   if (during) during(children, heartbeats);
-  Attempt made{dir, {}};
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    made.statuses.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-  }
-  return made;
-}
-
-RankResult result_of(const std::string& dir, int rank = 0) {
-  return read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json");
+  return {dir, support::codes_of(children)};
 }
 
 std::string trace_bytes(const std::string& dir, int rank) {
@@ -129,17 +117,20 @@ auto kill_after(int64_t steps) {
   };
 }
 
-class GoesOn : public testing::TestWithParam<std::pair<const char*, std::function<void(RunConfig&)>>> {};
+using CheckpointedRun = OfMiniRuns;
+using ControlGuard = OfMiniRuns;
+using PreflightCheckOfTrainers = OfMiniRuns;
+
+class GoesOn : public MiniRuns, public testing::TestWithParam<std::pair<const char*, std::function<void(RunConfig&)>>> {};
 
 TEST_P(GoesOn, FromItsNewestCheckpointBitForBit) {
-  const TempFolder folder;
   RunConfig config = saving_config();
   GetParam().second(config);
   const int ranks = config.layout.world_size;
-  const Attempt whole = attempt(folder.path() + "/whole", config);
+  const Attempt whole = attempt(folder_ / "whole", config);
   ASSERT_EQ(result_of(whole.dir).status, "finished") << result_of(whole.dir).error;
   EXPECT_THAT(result_of(whole.dir).checkpoints.saved, ElementsAre(3, 6, 9));
-  const Attempt killed = attempt(folder.path() + "/run", config, {}, kill_after(7));
+  const Attempt killed = attempt(folder_ / "run", config, {}, kill_after(7));
   EXPECT_NE(killed.statuses.front(), 0);
   const int64_t newest = steps_kept(killed.dir).at(0);
   EXPECT_GE(newest, config.checkpoint.async ? 3 : 6);
@@ -165,24 +156,22 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"prefetch", +[](RunConfig& c) { c.data.prefetch = 2; }}),
     [](const auto& info) { return info.param.first; });
 
-TEST(CheckpointedRun, HasTheBitsOfOneThatSavesNothing) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, HasTheBitsOfOneThatSavesNothing) {
   RunConfig config = saving_config(), plain = config;
   plain.checkpoint = {};
-  const RankResult saved = result_of(attempt(folder.path() + "/saved", config).dir);
-  const RankResult unsaved = result_of(attempt(folder.path() + "/plain", plain).dir);
+  const RankResult saved = result_of(attempt(folder_ / "saved", config).dir);
+  const RankResult unsaved = result_of(attempt(folder_ / "plain", plain).dir);
   EXPECT_EQ(saved.parameters_hash, unsaved.parameters_hash);
   EXPECT_EQ(saved.curves.at("loss").values, unsaved.curves.at("loss").values);
   EXPECT_FALSE(unsaved.checkpoints.any());
 }
 
-TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, KeepsTheNewestAndTheBest) {
   RunConfig config = saving_config();
   config.checkpoint.every = 2;
   config.checkpoint.keep = 2;
   config.steps = 8;
-  const std::string dir = attempt(folder.path() + "/run", config).dir;
+  const std::string dir = attempt(folder_ / "run", config).dir;
   EXPECT_LE(steps_kept(dir).size(), 2u);
   EXPECT_EQ(steps_kept(dir).front(), 8);
   const auto best = checkpoint::read_pointer(checkpoint::posix_storage(), dir + "/checkpoints", checkpoint::kBest);
@@ -192,14 +181,13 @@ TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(best.pointer.step, curve.steps[static_cast<std::size_t>(highest)]);
 }
 
-TEST(CheckpointedRun, ComparesEvaluationsWithTheBestThatWasSaved) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, ComparesEvaluationsWithTheBestThatWasSaved) {
   RunConfig config = saving_config();
   config.checkpoint.every = 4;
   config.checkpoint.keep = 2;
   config.eval_every = 1;
   config.steps = 12;
-  const std::string dir = attempt(folder.path() + "/run", config).dir;
+  const std::string dir = attempt(folder_ / "run", config).dir;
   const Series curve = result_of(dir).curves.at("accuracy_24");
   int64_t best = 4;
   for (const int64_t step : {8, 12}) {
@@ -208,12 +196,11 @@ TEST(CheckpointedRun, ComparesEvaluationsWithTheBestThatWasSaved) {
   EXPECT_EQ(checkpoint::read_pointer(checkpoint::posix_storage(), dir + "/checkpoints", checkpoint::kBest).pointer.step, best);
 }
 
-TEST(CheckpointedRun, TellsWhichSavesFailedAndFailsWhereTheyAreRequired) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, TellsWhichSavesFailedAndFailsWhereTheyAreRequired) {
   for (const bool required : {false, true}) {
     RunConfig config = saving_config();
     config.checkpoint.required = required;
-    const std::string dir = folder.path() + (required ? "/required" : "/run");
+    const std::string dir = folder_.path() + (required ? "/required" : "/run");
     // Whatever epoch step 6 is in: what stands under its name is none of ours to move.
     for (int epoch = 0; epoch < 10; ++epoch) {
       const std::string taken = dir + "/checkpoints/epoch_" + std::to_string(epoch) + "_step_6";
@@ -233,10 +220,9 @@ TEST(CheckpointedRun, TellsWhichSavesFailedAndFailsWhereTheyAreRequired) {
   }
 }
 
-TEST(CheckpointedRun, FinishesTheLastSaveOfARunThatHasNothingLeftToTrain) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, FinishesTheLastSaveOfARunThatHasNothingLeftToTrain) {
   const RunConfig config = saving_config();
-  const std::string dir = attempt(folder.path() + "/run", config).dir;
+  const std::string dir = attempt(folder_ / "run", config).dir;
   ASSERT_EQ(steps_kept(dir).at(0), 9);
   // As an end between the last commit and the pointers leaves it.
   const std::string root = dir + "/checkpoints";
@@ -248,13 +234,12 @@ TEST(CheckpointedRun, FinishesTheLastSaveOfARunThatHasNothingLeftToTrain) {
   EXPECT_FALSE(std::filesystem::exists(root + "/.saving-epoch_0_step_9-1-0123456789abcdef"));
 }
 
-TEST(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
   const RunConfig config = saving_config();
-  const std::string whole = attempt(folder.path() + "/whole", config).dir;
+  const std::string whole = attempt(folder_ / "whole", config).dir;
   // Rank 0 does some 40 operations before it commits the first save.
   for (const int64_t operation : {12, 30, 60}) {
-    const std::string dir = folder.path() + "/killed-" + std::to_string(operation);
+    const std::string dir = folder_ / "killed-" + std::to_string(operation);
     const Attempt killed = attempt(dir, config, {{"rank", 0}, {"operation", operation}, {"signal", SIGKILL}});
     EXPECT_EQ(killed.statuses.front(), -SIGKILL);
     attempt(dir, config);
@@ -262,10 +247,9 @@ TEST(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
   }
 }
 
-TEST(CheckpointedRun, NamesAKindThatWasNotSavedOrNotPutBack) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, NamesAKindThatWasNotSavedOrNotPutBack) {
   const RunConfig config = saving_config();
-  const std::string lacking = folder.path() + "/lacking", kept = folder.path() + "/kept";
+  const std::string lacking = folder_ / "lacking", kept = folder_ / "kept";
   attempt(lacking, config, {{"not_saved", "moments"}}, kill_after(4));
   attempt(lacking, config);
   EXPECT_THAT(result_of(lacking).error, HasSubstr("moments: the run needs it, the checkpoint has none"));
@@ -304,11 +288,10 @@ void move_cursor(const std::string& from, const std::string& to, const RunConfig
   EXPECT_TRUE(checkpoint::Saver(save, checkpoint::posix_storage(), alone).save({0, 3}, loaded.state));
 }
 
-TEST(CheckpointedRun, NoticesACursorThatDoesNotCountPlaces) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, NoticesACursorThatDoesNotCountPlaces) {
   RunConfig config = saving_config();
   config.layout = {1, 6};
-  const std::string whole = attempt(folder.path() + "/whole", config).dir, run = folder.path() + "/run-";
+  const std::string whole = attempt(folder_ / "whole", config).dir, run = folder_ / "run-";
   move_cursor(whole, run + "right", config, 18);
   EXPECT_EQ(result_of(attempt(run + "right", config).dir).parameters_hash, result_of(whole).parameters_hash);
   move_cursor(whole, run + "batches", config, 3);
@@ -321,10 +304,9 @@ TEST(CheckpointedRun, NoticesACursorThatDoesNotCountPlaces) {
   EXPECT_NE(own.parameters_hash, result_of(whole).parameters_hash);
 }
 
-TEST(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
   const RunConfig config = saving_config();
-  const std::string dir = attempt(folder.path() + "/run", config, {}, kill_after(4)).dir;
+  const std::string dir = attempt(folder_ / "run", config, {}, kill_after(4)).dir;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir + "/checkpoints")) {
     if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), 100);
   }
@@ -332,16 +314,15 @@ TEST(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
   EXPECT_THAT(result_of(dir).error, HasSubstr("no checkpoint can be gone on from"));
 }
 
-TEST(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
   RunConfig config = saving_config();
   config.data.series = 24;
   config.arithmetic = Arithmetic::exact;
   config.layout = {1, 6};
   config.checkpoint.sharded = true;
-  const RankResult whole = result_of(attempt(folder.path() + "/whole", config).dir);
+  const RankResult whole = result_of(attempt(folder_ / "whole", config).dir);
   config.layout = {3, 2};
-  const std::string dir = attempt(folder.path() + "/run", config, {}, kill_after(4)).dir;
+  const std::string dir = attempt(folder_ / "run", config, {}, kill_after(4)).dir;
   config.layout = {2, 3};
   attempt(dir, config);
   const RankResult end = result_of(dir);
@@ -350,14 +331,13 @@ TEST(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
   EXPECT_THAT(end.checkpoints.remarks, ElementsAre(HasSubstr("the trace lacks steps 0 to 2 of the run")));
 }
 
-TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
   RunConfig config = saving_config(Backend::emulated);
   config.data.series = 24;
   const auto mean_loss = [](const std::string& dir, int world_size, std::size_t steps) {
     std::vector<double> mean(steps, 0);
     for (int rank = 0; rank < world_size; ++rank) {
-      const Series loss = read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json").curves.at("loss");
+      const Series loss = result_of(dir, rank).curves.at("loss");
       for (std::size_t i = 0; i < steps; ++i) {
         EXPECT_EQ(loss.steps.at(i), static_cast<int64_t>(i)) << "rank " << rank;
         mean[i] += loss.values.at(i) / world_size;
@@ -366,9 +346,9 @@ TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
     return mean;
   };
   config.layout = {3, 2};
-  const std::string whole = attempt(folder.path() + "/whole", config).dir;
+  const std::string whole = attempt(folder_ / "whole", config).dir;
   for (const Layout& layout : {Layout{2, 3}, {6, 1}}) {
-    const std::string dir = folder.path() + "/on_" + std::to_string(layout.world_size);
+    const std::string dir = folder_ / "on_" + std::to_string(layout.world_size);
     std::filesystem::create_directories(dir);
     std::filesystem::copy(whole + "/checkpoints", dir + "/checkpoints", std::filesystem::copy_options::recursive);
     for (const auto& entry : std::filesystem::directory_iterator(dir + "/checkpoints")) {
@@ -385,16 +365,15 @@ TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
   }
 }
 
-TEST(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
-  const TempFolder folder;
+TEST_F(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
   for (const Backend backend : {Backend::gloo, Backend::emulated}) {
     RunConfig config = saving_config(backend);
     config.steps = 14;
     config.checkpoint.every = 7;
     const std::string name = backend == Backend::gloo ? "gloo" : "emulated";
-    const std::string whole = attempt(folder.path() + "/whole-" + name, config).dir;
+    const std::string whole = attempt(folder_ / "whole-" + name, config).dir;
     for (const int signal : {SIGTERM, SIGUSR1}) {
-      const std::string dir = folder.path() + "/" + name + std::to_string(signal);
+      const std::string dir = folder_ / name + std::to_string(signal);
       const Attempt told = attempt(dir, config, {}, [signal](const std::vector<pid_t>& processes, const HeartbeatFile& heartbeats) {
         wait_for_step(processes.front(), heartbeats, 0, 4);
         for (int times = 0; times < 3; ++times) kill(processes.back(), signal);
@@ -437,14 +416,13 @@ RunConfig rl_config() {
   return config;
 }
 
-TEST(ControlGuard, IsSilentAndChangesNoBitWhereRanksAgree) {
-  const TempFolder folder;
+TEST_F(ControlGuard, IsSilentAndChangesNoBitWhereRanksAgree) {
   for (const bool rl : {false, true}) {
     RunConfig config = rl ? rl_config() : guarded_config();
     const std::string id = rl ? "rl" : "energy";
-    const std::string guarded = mini_run(folder.path(), id + "-guarded", config);
+    const std::string guarded = run(id + "-guarded", config);
     config.control_guard = false;
-    const std::string plain = mini_run(folder.path(), id + "-plain", config);
+    const std::string plain = run(id + "-plain", config);
     EXPECT_EQ(result_of(guarded, 0).parameters_hash, result_of(plain, 0).parameters_hash);
     EXPECT_NE(result_of(guarded, 0).parameters_hash, "");
   }
@@ -457,10 +435,9 @@ struct Disagreement {
   const char* words;
 };
 
-class Disagreements : public testing::TestWithParam<Disagreement> {};
+class Disagreements : public MiniRuns, public testing::TestWithParam<Disagreement> {};
 
 TEST_P(Disagreements, AreNamedOnEveryRank) {
-  const TempFolder folder;
   RunConfig config = guarded_config();
   config.backend = GetParam().backend;
   config.schedule = Schedule::cosine;
@@ -471,9 +448,9 @@ TEST_P(Disagreements, AreNamedOnEveryRank) {
     config.mutant.tensor = "energy_head.key.weight";
     config.mutant.bit = 20;
   }
-  mini_run_statuses(folder.path(), "run", config);
+  mini_run_statuses(folder_.path(), "run", config);
   for (int rank = 0; rank < 3; ++rank) {
-    const RankResult result = result_of(folder.path() + "/run", rank);
+    const RankResult result = result_of(folder_ / "run", rank);
     EXPECT_THAT(result.error, testing::HasSubstr("step " + std::to_string(GetParam().named_at) + ": " + GetParam().words))
         << "rank " << rank;
     EXPECT_THAT(result.error, testing::HasSubstr("on rank 1")) << "rank " << rank;
@@ -498,28 +475,21 @@ struct Started {
 
 /// Each in a process and a folder of its own; they meet in one store. What each says of its end.
 std::vector<RankResult> results_of(const std::string& root, const std::vector<Started>& all) {
-  std::vector<pid_t> children;
   std::vector<std::string> folders;
   for (const Started& one : all) {
     folders.push_back(root + "/" + std::to_string(folders.size()));
-    std::filesystem::create_directories(folders.back());
-    nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(one.config))}};
-    seal(run);
-    write_file_atomically(folders.back() + "/run.json", run.dump());
-    HeartbeatFile::create(folders.back() + "/heartbeat", one.config.layout.world_size);
-    children.push_back(::fork());
-    if (children.back() != 0) continue;
-    ::alarm(60);
-    RankTask task;
-    task.run_dir = folders.back();
-    task.rank = one.rank;
-    task.store = "../store";
-    ::_exit(run_job(task));
+    write_run(folders.back(), one.config);
   }
+  support::codes_of(support::forked(static_cast<int>(all.size()), [&](int which) {
+    RankTask task;
+    task.run_dir = folders[static_cast<std::size_t>(which)];
+    task.rank = all[static_cast<std::size_t>(which)].rank;
+    task.store = "../store";
+    return run_job(task);
+  }));
   std::vector<RankResult> results;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    ::waitpid(children[i], nullptr, 0);
-    results.push_back(read_rank_result(folders[i] + "/rank-" + std::to_string(all[i].rank) + ".result.json"));
+    results.push_back(result_of(folders[i], all[i].rank));
   }
   return results;
 }
@@ -532,16 +502,15 @@ RunConfig called() {
   return config;
 }
 
-TEST(PreflightCheckOfTrainers, IsSilentWhereRanksAreAlike) {
-  const TempFolder folder;
+TEST_F(PreflightCheckOfTrainers, IsSilentWhereRanksAreAlike) {
   const RunConfig config = called();
-  for (const RankResult& result : results_of(folder.path(), {{0, config}, {1, config}, {2, config}})) {
+  for (const RankResult& result : results_of(folder_.path(), {{0, config}, {1, config}, {2, config}})) {
     EXPECT_EQ(result.status, "finished") << result.error;
   }
-  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/store-roll"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "store-roll"));
 }
 
-TEST(PreflightCheckOfTrainers, NamesAnotherConfigAnotherWorldAndARankThatComesTwice) {
+TEST_F(PreflightCheckOfTrainers, NamesAnotherConfigAnotherWorldAndARankThatComesTwice) {
   const RunConfig config = called();
   RunConfig rate = config, world = config;
   rate.seed = 2;
@@ -561,11 +530,10 @@ TEST(PreflightCheckOfTrainers, NamesAnotherConfigAnotherWorldAndARankThatComesTw
   }
 }
 
-TEST(PreflightCheckOfTrainers, NamesARankThatNeverComes) {
-  const TempFolder folder;
+TEST_F(PreflightCheckOfTrainers, NamesARankThatNeverComes) {
   RunConfig config = called();
   config.timeout_s = 1;
-  for (const RankResult& result : results_of(folder.path(), {{0, config}, {2, config}}))
+  for (const RankResult& result : results_of(folder_.path(), {{0, config}, {2, config}}))
     EXPECT_THAT(result.error, HasSubstr("preflight check: rank 1 did not join within 1"));
 }
 
@@ -580,16 +548,8 @@ constexpr const char* kPython = LOCKSTEP_PYTHON;
 
 /// Output and exit status of a script under tests/bridge.
 std::pair<std::string, int> python(const std::string& script, const std::string& argument) {
-  const std::string command = std::string("OMP_NUM_THREADS=1 ") + kPython +
-                              " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/" + script + " '" + argument +
-                              "' 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe)) {
-    output.append(buffer.data(), got);
-  }
-  return {output, pclose(pipe)};
+  return output_of(std::string("OMP_NUM_THREADS=1 ") + kPython + " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/" + script + " '" +
+                   argument + "' 2>&1");
 }
 
 RunConfig setting(const std::string& name) {
@@ -658,12 +618,11 @@ struct Bridge {
   int64_t bucket_cap_bytes;
 };
 
-class DistributedDataParallel : public testing::TestWithParam<Bridge> {};
+class DistributedDataParallel : public MiniRuns, public testing::TestWithParam<Bridge> {};
 
 TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   NEEDS_PYTHON();
   const Bridge& bridge = GetParam();
-  const TempFolder folder;
   RunConfig config = mini_config();
   config.layout = {bridge.world_size, 2};
   config.steps = 20;
@@ -674,10 +633,10 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   config.rank_seed = bridge.rank_seed;
   config.bucket_cap_bytes = bridge.bucket_cap_bytes;
   config.trace = TraceLevel::full;
-  const std::string run = mini_run(folder.path(), "emulated", config);
+  const std::string emulated = run("emulated", config);
 
-  std::ofstream parameters(folder / "parameters", std::ios::binary);
-  for (const StepRecords& step : read_trace(run + "/rank-0.trace").steps) {
+  std::ofstream parameters(folder_ / "parameters", std::ios::binary);
+  for (const StepRecords& step : read_trace(emulated + "/rank-0.trace").steps) {
     for (const Record& record : step.records) {
       if (step.step >= 0 && record.phase == Phase::parameters) {
         parameters.write(reinterpret_cast<const char*>(record.payload.data()),
@@ -687,9 +646,9 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   }
   parameters.close();
   const Dataset dataset = load_dataset(pair_config(config));
-  write_raw(folder / "contexts", dataset.train.contexts);
-  write_raw(folder / "actions", dataset.train.actions);
-  write_raw(folder / "masks", dataset.train.context_mask);
+  write_raw(folder_ / "contexts", dataset.train.contexts);
+  write_raw(folder_ / "actions", dataset.train.actions);
+  write_raw(folder_ / "masks", dataset.train.context_mask);
   const nlohmann::json settings{{"world_size", bridge.world_size},
                                 {"rows_per_rank", 2},
                                 {"steps", config.steps},
@@ -706,10 +665,10 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
                                 {"clip_norm", config.clip_norm},
                                 {"bucket_cap_bytes", config.bucket_cap_bytes},
                                 {"rank_seed", bridge.rank_seed == RankSeed::keyed ? "keyed" : "plus_rank"},
-                                {"contexts", folder / "contexts"},
-                                {"actions", folder / "actions"},
-                                {"masks", folder / "masks"},
-                                {"parameters", folder / "parameters"}};
+                                {"contexts", folder_ / "contexts"},
+                                {"actions", folder_ / "actions"},
+                                {"masks", folder_ / "masks"},
+                                {"parameters", folder_ / "parameters"}};
   const auto [output, status] = python("ddp_bridge.py", settings.dump());
   EXPECT_EQ(status, 0) << output;
   EXPECT_NE(output.find("identical over 20 steps"), std::string::npos) << output;

@@ -356,25 +356,27 @@ RunConfig several_buckets(Layout layout, Negatives negatives) {
   return config;
 }
 
-RankResult result_of(const std::string& run) { return read_rank_result(run + "/rank-0.result.json"); }
-
 struct Kept {
   const char* name;
   std::function<void(RunConfig&)> change;
 };
 
-class Checkpointing : public testing::TestWithParam<Kept> {};
+using CheckpointingMutants = OfMiniRuns;
+using ActivationBytes = OfMiniRuns;
+using AdamSqrt = OfMiniRuns;
+using ResidentBytes = OfMiniRuns;
+using Bfloat16 = OfMiniRuns;
+using Perturbations = OfMiniRuns;
+
+class Checkpointing : public MiniRuns, public testing::TestWithParam<Kept> {};
 
 TEST_P(Checkpointing, ComputesTheSameBitsAndKeepsLess) {
-  const TempFolder folder;
   RunConfig config = several_buckets({3, 4}, Negatives::global);
   GetParam().change(config);
-  const std::string kept = mini_run(folder.path(), "kept", config);
+  const std::string kept = run("kept", config);
   energy(config).activation_checkpointing = true;
-  const std::string again = mini_run(folder.path(), "again", config);
-  const Mechanism mechanism = compare_runs({kept, again, {}, {}});
-  EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
-  EXPECT_EQ(mechanism.compared_steps, config.steps);
+  const std::string again = run("again", config);
+  expect_same_bits(kept, again);
   EXPECT_GT(result_of(again).activation_bytes, 0);
   EXPECT_LT(result_of(again).activation_bytes, result_of(kept).activation_bytes);
 }
@@ -403,51 +405,42 @@ INSTANTIATE_TEST_SUITE_P(
                     Kept{"float64", [](RunConfig& c) { c.precision = Precision::float64; }}),
     [](const testing::TestParamInfo<Kept>& info) { return std::string(info.param.name); });
 
-TEST(ActivationBytes, AreExactAndCheckpointingKeepsATenthOrLess) {
-  const TempFolder folder;
+TEST_F(ActivationBytes, AreExactAndCheckpointingKeepsATenthOrLess) {
   RunConfig config = several_buckets({1, 24}, Negatives::global);
   config.steps = 2;
-  const double kept = result_of(mini_run(folder.path(), "kept", config)).activation_bytes;
-  EXPECT_EQ(result_of(mini_run(folder.path(), "twice", config)).activation_bytes, kept);
+  const double kept = result_of(run("kept", config)).activation_bytes;
+  EXPECT_EQ(result_of(run("twice", config)).activation_bytes, kept);
   energy(config).activation_checkpointing = true;
-  const double again = result_of(mini_run(folder.path(), "again", config)).activation_bytes;
+  const double again = result_of(run("again", config)).activation_bytes;
   EXPECT_LT(10 * again, kept) << again << " of " << kept << " bytes";
 }
 
-TEST(ResidentBytes, AreSaidAtTheFirstTenthAndAtTheEnd) {
-  const TempFolder folder;
-  const std::string run = mini_run(folder.path(), "run", mini_config());
-  EXPECT_GT(result_of(run).resident_first_bytes, 1e7);
-  EXPECT_GT(result_of(run).resident_last_bytes, 1e7);
-  EXPECT_EQ(read_rank_result(run + "/rank-1.result.json").resident_last_bytes, 0)
+TEST_F(ResidentBytes, AreSaidAtTheFirstTenthAndAtTheEnd) {
+  const std::string dir = run("run", mini_config());
+  EXPECT_GT(result_of(dir).resident_first_bytes, 1e7);
+  EXPECT_GT(result_of(dir).resident_last_bytes, 1e7);
+  EXPECT_EQ(result_of(dir, 1).resident_last_bytes, 0)
       << "emulated ranks share a process";
 }
 
-TEST(Bfloat16, EmulatedRanksEqualRealOnesAndRepeat) {
-  const TempFolder folder;
+TEST_F(Bfloat16, EmulatedRanksEqualRealOnesAndRepeat) {
   for (const Negatives negatives : {Negatives::global, Negatives::mixed}) {
     RunConfig config = several_buckets({3, 4}, negatives);
     config.precision = Precision::bfloat16;
     const std::string id = negatives == Negatives::global ? "global" : "mixed";
-    const std::string emulated = mini_run(folder.path(), id, config);
-    const std::string again = mini_run(folder.path(), id + "-again", config);
-    config.backend = Backend::gloo;
-    const std::string real = mini_run(folder.path(), id + "-real", config);
-    EXPECT_EQ(compare_runs({emulated, again, {}, {}}).verdict, VerdictKind::identical);
-    const Mechanism mechanism = compare_runs({emulated, real, {}, {}});
-    EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
+    const std::string real = run_emulated_and_real(id, config);
+    expect_same_bits(real, run(id, config));
   }
 }
 
-TEST(Bfloat16, RoundsMoreThanFloat32AndIsTheSameModel) {
-  const TempFolder folder;
+TEST_F(Bfloat16, RoundsMoreThanFloat32AndIsTheSameModel) {
   for (const char* loss : {"infonce", "symmetric", "sigmoid", "hard"}) {
     RunConfig config = several_buckets({3, 4}, Negatives::global);
     energy(config).loss = loss;
     const std::string id(loss);
-    const std::string full = mini_run(folder.path(), id, config);
+    const std::string full = run(id, config);
     config.precision = Precision::bfloat16;
-    const std::string low = mini_run(folder.path(), id + "-low", config);
+    const std::string low = run(id + "-low", config);
     const Mechanism mechanism = compare_runs({full, low, {}, {}});
     EXPECT_EQ(mechanism.verdict, VerdictKind::divergent) << mechanism.sentence;
     const double expected = result_of(full).curves.at("loss").values.front();
@@ -497,17 +490,15 @@ std::vector<int64_t> samples_of(const std::string& run, int64_t step) {
   return ids;
 }
 
-TEST(Perturbation, ChangesWhatItSaysAndNoMore) {
-  const TempFolder folder;
+TEST_F(Perturbations, ChangesWhatItSaysAndNoMore) {
   RunConfig config = several_buckets({3, 4}, Negatives::global);
-  const std::string plain = mini_run(folder.path(), "plain", config);
+  const std::string plain = run("plain", config);
   const double loss = result_of(plain).curves.at("loss").values.front();
   const auto perturbed = [&](Perturbation perturb, const std::string& id) {
     config.perturb = perturb;
-    const std::string run = mini_run(folder.path(), id, config);
-    EXPECT_EQ(compare_runs({run, mini_run(folder.path(), id + "-again", config), {}, {}}).verdict,
-              VerdictKind::identical);
-    return run;
+    const std::string dir = run(id, config);
+    expect_same_bits(dir, run(id + "-again", config));
+    return dir;
   };
 
   const std::string order = perturbed(Perturbation::row_order, "order");
@@ -533,21 +524,16 @@ TEST(Perturbation, ChangesWhatItSaysAndNoMore) {
   EXPECT_NEAR(result_of(units).curves.at("loss").values.front(), loss, 1e-5);
 }
 
-TEST(AdamSqrt, RealRanksEqualEmulatedOnesAndTheRuleActs) {
-  const TempFolder folder;
+TEST_F(AdamSqrt, RealRanksEqualEmulatedOnesAndTheRuleActs) {
   RunConfig config = several_buckets({3, 4}, Negatives::global);
   config.lr_rule = LrRule::sqrt;
-  const std::string other = mini_run(folder.path(), "sqrt", config);
+  const std::string other = run("sqrt", config);
   config.lr_rule = LrRule::adam_sqrt;
-  const std::string emulated = mini_run(folder.path(), "emulated", config);
-  config.backend = Backend::gloo;
-  EXPECT_EQ(compare_runs({emulated, mini_run(folder.path(), "real", config), {}, {}}).verdict,
-            VerdictKind::identical);
-  EXPECT_TRUE(differing(other, emulated, 3).contains(Phase::parameters)) << "betas and eps are scaled too";
+  const std::string real = run_emulated_and_real("run", config);
+  EXPECT_TRUE(differing(other, real, 3).contains(Phase::parameters)) << "betas and eps are scaled too";
 }
 
-TEST(Checkpointing, MutantsOfThePiecesActAndEnd) {
-  const TempFolder folder;
+TEST_F(CheckpointingMutants, MutantsOfThePiecesActAndEnd) {
   for (const std::string name :
        {"context_detached", "candidates_detached", "dropout_not_replayed", "dropout_off",
         "head_counted_twice", "gather_without_gradient", "temperature_detached"}) {
@@ -557,17 +543,17 @@ TEST(Checkpointing, MutantsOfThePiecesActAndEnd) {
     if (name == "head_counted_twice" || name == "gather_without_gradient") {
       energy(config).dropout = 0;  // they take energies of all ranks' rows, for which a rank has no streams
     }
-    const std::string clean = mini_run(folder.path(), name + "-clean", config);
+    const std::string clean = run(name + "-clean", config);
     config.mutant.name = name;
     config.mutant.step = 1;
-    const std::string run = mini_run(folder.path(), name, config);
-    EXPECT_EQ(compare_runs({clean, run, {}, {}}).verdict, VerdictKind::divergent) << name;
+    const std::string dir = run(name, config);
+    EXPECT_EQ(compare_runs({clean, dir, {}, {}}).verdict, VerdictKind::divergent) << name;
   }
 }
 
 // An update that ranks share: the bits of real ranks are those of emulated ones, and those of an update that every rank makes whole.
 
-class ShardedUpdate : public testing::Test {
+class ShardedUpdate : public OfMiniRuns {
  protected:
   static RunConfig of_energy(Layout layout, OptimizerKind optimizer) {
     RunConfig config = mini_config();
@@ -599,13 +585,6 @@ class ShardedUpdate : public testing::Test {
     config.momentum = optimizer == OptimizerKind::sgd ? 0.9 : 0.0;
     config.weight_decay = 0.01;
   }
-
-  std::string run(const std::string& id, const RunConfig& config) { return mini_run(folder_.path(), id, config); }
-  static RankResult result_of(const std::string& run, int rank = 0) {
-    return read_rank_result(run + "/rank-" + std::to_string(rank) + ".result.json");
-  }
-
-  TempFolder folder_;
 };
 
 TEST_F(ShardedUpdate, GivesTheParametersOfTheWholeOneBitForBit) {
@@ -646,13 +625,7 @@ TEST_F(ShardedUpdate, OfRealRanksHasTheBitsOfEmulatedOnes) {
     config.clip_norm = 0.05;
     config.average_decay = 0.9;
     config.trace = TraceLevel::stats;
-    CompareOptions options;
-    options.run_a = run("emulated" + config.trainer, config);
-    config.backend = Backend::gloo;
-    options.run_b = run("real" + config.trainer, config);
-    const Mechanism result = compare_traces(options).mechanism;
-    EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
-    EXPECT_GE(result.compared_steps, config.steps);
+    run_emulated_and_real(config.trainer, config);
   }
 }
 

@@ -2,13 +2,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <fstream>
 #include <functional>
-#include <thread>
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/preemption/preemption.h"
@@ -65,25 +62,10 @@ class Preempted : public testing::Test {
 
   /// Three ranks; their exit codes, or the signals that ended them with a minus.
   std::vector<int> launch(const std::function<void(int64_t, int)>& at) {
-    std::vector<std::unique_ptr<SocketGroup>> groups = make_socket_groups(kRanks);
-    std::vector<pid_t> ranks;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      ranks.push_back(::fork());
-      if (ranks.back() != 0) continue;
-      for (int other = 0; other < kRanks; ++other) {
-        if (other != rank) groups[static_cast<std::size_t>(other)]->close();
-      }
+    return run_processes(kRanks, [&](int rank, Group& group) {
       board_->process[static_cast<std::size_t>(rank)] = ::getpid();
-      ::_exit(train(rank, *groups[static_cast<std::size_t>(rank)], at));
-    }
-    for (auto& group : groups) group->close();
-    std::vector<int> codes;
-    for (const pid_t process : ranks) {
-      int status = 0;
-      ::waitpid(process, &status, 0);
-      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    return codes;
+      return train(rank, group, at);
+    });
   }
 
   void expect_saved_at_one_step() {
@@ -208,21 +190,17 @@ std::vector<ControlVerdict> verdicts(int ranks, const std::function<void(int ran
                                      int leaves = -1) {
   checkpoint::ThreadRendezvous meeting(ranks);
   std::vector<ControlVerdict> told(static_cast<std::size_t>(ranks));
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const std::unique_ptr<checkpoint::Group> group = meeting.group(rank);
-      if (rank == leaves) return;
-      Ranks mine;
-      change(rank, mine);
-      Controls controls;
-      controls.add("stop", mine.stop);
-      controls.add("learning_rate", mine.rate);
-      controls.add_hash("parameters", mine.parameters);
-      told[static_cast<std::size_t>(rank)] = ControlGuard(*group, 30).check(mine.step, controls);
-    });
-  }
-  threads.clear();
+  lockstep::support::on_threads(ranks, [&](int rank) {
+    const std::unique_ptr<checkpoint::Group> group = meeting.group(rank);
+    if (rank == leaves) return;
+    Ranks mine;
+    change(rank, mine);
+    Controls controls;
+    controls.add("stop", mine.stop);
+    controls.add("learning_rate", mine.rate);
+    controls.add_hash("parameters", mine.parameters);
+    told[static_cast<std::size_t>(rank)] = ControlGuard(*group, 30).check(mine.step, controls);
+  });
   return told;
 }
 
@@ -315,15 +293,8 @@ std::vector<std::string> told_in_processes(
     int ranks, int64_t steps, const std::function<void(int rank, int64_t step, Ranks&)>& change) {
   const TempFolder folder;
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
-  std::vector<std::unique_ptr<checkpoint::SocketGroup>> groups = checkpoint::make_socket_groups(ranks);
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks; ++rank) {
-    children.push_back(::fork());
-    if (children.back() != 0) continue;
-    for (int other = 0; other < ranks; ++other) {
-      if (other != rank) groups[static_cast<std::size_t>(other)]->close();
-    }
-    ControlGuard guard(*groups[static_cast<std::size_t>(rank)], 30);
+  checkpoint::support::run_processes(ranks, [&](int rank, checkpoint::Group& group) {
+    ControlGuard guard(group, 30);
     ControlVerdict verdict;
     for (int64_t step = 0; step < steps && verdict; ++step) {
       Ranks mine;
@@ -334,17 +305,11 @@ std::vector<std::string> told_in_processes(
       controls.add_hash("parameters", mine.parameters);
       verdict = guard.check(step, controls);
     }
-    std::ofstream(path(rank)) << verdict.sentence;
-    ::_exit(0);
-  }
-  for (const auto& group : groups) group->close();
+    write_text(path(rank), verdict.sentence);
+    return 0;
+  });
   std::vector<std::string> told;
-  for (int rank = 0; rank < ranks; ++rank) {
-    ::waitpid(children[static_cast<std::size_t>(rank)], nullptr, 0);
-    std::ifstream file(path(rank));
-    std::string& line = told.emplace_back();
-    std::getline(file, line);
-  }
+  for (int rank = 0; rank < ranks; ++rank) told.push_back(read_text(path(rank)));
   return told;
 }
 

@@ -14,6 +14,7 @@
 #include "harness/suites/engine/run_trials.h"
 #include "harness/suites/engine/scheduler/scheduler.h"
 #include "harness/suites/engine/suite.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 // Reading of configs that name a suite.
@@ -57,12 +58,7 @@ SuiteConfig read(const std::string& text, const std::vector<std::string>& set = 
 }
 
 std::string problem_of(const std::string& text, const std::vector<std::string>& set = {}) {
-  try {
-    read(text, set);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "none";
+  return support::thrown_by([&] { read(text, set); });
 }
 
 const std::string kText = "# Does it hold?\nname: held\nlaboratory: vault\nvault:\n  shards: 3\n";
@@ -104,16 +100,6 @@ TEST(SuiteConfigs, SayWhatIsWrongAndWhere) {
   EXPECT_THAT(problem_of(kText + "  shard: 3\n"), HasSubstr("c.yaml:6:3"));
   EXPECT_THAT(problem_of(kText + "steps: 5\n"), HasSubstr("c.yaml:6:1"));
   EXPECT_THAT(problem_of("name: x\nlaboratory: vault\nvault: {shards: 9}\n"), HasSubstr("c.yaml:3:17"));
-}
-
-TEST(SuiteSchema, HasEveryKindAndItsSection) {
-  SuiteKind other = kVault, third = kVault;
-  other.name = "cellar";
-  third.name = "attic";
-  const SuiteKind* const kinds[] = {&kVault, &other, &third};
-  const nlohmann::ordered_json schema = suite_schema(kinds);
-  EXPECT_EQ(schema["properties"]["laboratory"]["enum"], nlohmann::ordered_json({"vault", "cellar", "attic"}));
-  for (const char* name : {"vault", "cellar", "attic"}) EXPECT_EQ(schema["properties"][name]["type"], "object") << name;
 }
 
 // Trials of a made-up suite: selected, spread over slots, counted.

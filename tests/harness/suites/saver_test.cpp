@@ -30,94 +30,81 @@ SuiteResult run(const std::string& section, const std::string& only = "") {
   return support::run_tried(saver_suite(), "name: slice\nlaboratory: saver\nsaver: {" + section + "}\n", only);
 }
 
-/// The one planted mistake of that trial, which must be found.
-SuiteFinding found(const std::string& section, const std::string& mutant) {
-  const SuiteResult result = run(section, "planted:" + mutant);
+struct Slice {
+  const char* name;
+  std::string section, only;
+  int64_t least_cases;
+  const char *fact = "", *says = "";
+};
+
+class Searches : public testing::TestWithParam<Slice> {};
+
+TEST_P(Searches, FindNothingInTheSaverAsItIs) {
+  const Slice& slice = GetParam();
+  const SuiteResult result = run(slice.section + ", planted: false", slice.only);
+  expect_silent(result, slice.least_cases);
+  EXPECT_THAT(fact(result, slice.fact), HasSubstr(slice.says));
+}
+
+const int kPoints = support::whole_or(1, 2), kDamages = support::whole_or(1, 3);
+
+INSTANTIATE_TEST_SUITE_P(
+    Saver, Searches,
+    testing::Values(Slice{"kill", "search: kill, world_sizes: [1, 3], points: 8, process_points: 1", "",
+                          7 * (8 + 2 * 8) + 14, "kill points of processes, SIGKILL on the machine's disk", "14"},
+                    Slice{"schedules", "search: schedules, points: " + std::to_string(kPoints), "", 9 * kPoints},
+                    Slice{"power", "search: power, world_sizes: [2], points: 3", "", 200,
+                          "loads that took what no save had saved", "0"},
+                    Slice{"corruption", "search: corruption, points: " + std::to_string(kDamages), "",
+                          support::whole_or(1500, 5000), "clean loads", "with a word about damage: 0"},
+                    Slice{"every_bad_input", "search: corruption", "failure==bad input", 13},
+                    Slice{"errors", "search: errors, world_sizes: [1, 2], points: 12", "", 6 * 2 * 12 + 2},
+                    Slice{"no_slow_file", "search: errors, world_sizes: [2]", "failure==slow", 6 * 2}),
+    [](const auto& info) { return info.param.name; });
+
+struct PlantedIn {
+  const char *section, *mutant, *outcome;
+  const char* says = "";
+  const char* last_operation = "";
+  bool always = true;  ///< else where tests take their time
+};
+
+class PlantedMistakes : public testing::TestWithParam<PlantedIn> {};
+
+TEST_P(PlantedMistakes, AreFoundAndToldWithTheirTimeline) {
+  const PlantedIn& planted = GetParam();
+  if (!planted.always && !support::whole()) GTEST_SKIP() << "LOCKSTEP_WHOLE is not set";
+  const SuiteResult result = run(planted.section, std::string("planted:") + planted.mutant);
   EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings[0].sentence);
-  if (result.findings.size() != 1 || result.findings[0].verdict != CaseVerdict::planted) {
-    ADD_FAILURE() << mutant << " is not found";
-    return {};
-  }
-  return result.findings[0];
+  ASSERT_EQ(result.findings.size(), 1U) << "it is not found";
+  const SuiteFinding& finding = result.findings[0];
+  EXPECT_EQ(finding.verdict, CaseVerdict::planted);
+  EXPECT_THAT(finding.outcome, HasSubstr(std::string("planted, found") + planted.outcome));
+  EXPECT_THAT(finding.sentence, HasSubstr(planted.says));
+  if (*planted.last_operation == '\0') return;
+  ASSERT_THAT(finding.timeline, Not(IsEmpty()));
+  EXPECT_THAT(finding.timeline.back().operation, HasSubstr(planted.last_operation));
 }
 
-TEST(KillSearch, FindsNothingInTheSaverAsItIs) {
-  const SuiteResult result = run("search: kill, world_sizes: [1, 3], points: 8, process_points: 1, planted: false");
-  expect_silent(result, 7 * (8 + 2 * 8) + 14);
-  EXPECT_EQ(fact(result, "kill points of processes, SIGKILL on the machine's disk"), "14");
-}
+constexpr const char* kKill = "search: kill, world_sizes: [1], points: 1, process_points: 1";
+constexpr const char* kSchedules = "search: schedules, points: 1";
+constexpr const char* kPower = "search: power, world_sizes: [1], points: 0";
+constexpr const char* kErrors = "search: errors, world_sizes: [2], points: 1";
 
-TEST(KillSearch, FindsWhatIsPlanted) {
-  const std::string section = "search: kill, world_sizes: [1], points: 1, process_points: 1";
-  EXPECT_EQ(found(section, "delete_before_commit").outcome, "planted, found: torn");
-  if (support::whole()) {
-    EXPECT_EQ(found(section, "latest_before_commit").outcome, "planted, found: torn");
-    EXPECT_EQ(found(section, "one_file_name").outcome, "planted, found: lost work");
-  }
-  const SuiteFinding finding = found(section, "skipped_committed");
-  EXPECT_EQ(finding.outcome, "planted, found: lost work");
-  EXPECT_THAT(finding.sentence, HasSubstr("is killed within its operation"));
-  EXPECT_THAT(finding.timeline, Not(IsEmpty()));
-}
-
-TEST(ScheduleSearch, FindsNothingInTheSaverAsItIs) {
-  const int points = support::whole_or(1, 2);
-  const SuiteResult result = run("search: schedules, points: " + std::to_string(points) + ", planted: false");
-  expect_silent(result, 9 * points);
-}
-
-TEST(ScheduleSearch, FindsWhatIsPlanted) {
-  const std::string section = "search: schedules, points: 1";
-  EXPECT_EQ(found(section, "exists_per_rank").outcome, "planted, found: mixed");
-  EXPECT_THAT(found(section, "one_file_name").sentence, HasSubstr("stops before its operation"));
-}
-
-TEST(PowerSearch, FindsNothingInTheSaverAsItIs) {
-  const SuiteResult result = run("search: power, world_sizes: [2], points: 3, planted: false");
-  expect_silent(result, 200);
-  EXPECT_EQ(fact(result, "loads that took what no save had saved"), "0");
-}
-
-TEST(PowerSearch, FindsWhatIsPlantedAndNamesTheModel) {
-  const std::string section = "search: power, world_sizes: [1], points: 0";
-  const SuiteFinding finding = found(section, "no_folder_sync");
-  EXPECT_EQ(finding.outcome, "planted, found: lost work");
-  EXPECT_THAT(finding.sentence, HasSubstr("(ordered journal that flushes on rename)"));
-  EXPECT_EQ(finding.timeline.back().operation, "the power goes");
-  EXPECT_EQ(found(section, "latest_before_commit").outcome, "planted, found: torn");
-}
-
-TEST(CorruptionSearch, FindsNothingInTheSaverAsItIs) {
-  const int points = support::whole_or(1, 3);
-  const SuiteResult result = run("search: corruption, points: " + std::to_string(points) + ", planted: false");
-  expect_silent(result, support::whole_or(1500, 5000));
-  EXPECT_THAT(fact(result, "clean loads"), HasSubstr("with a word about damage: 0"));
-}
-
-TEST(CorruptionSearch, NamesEveryBadInput) {
-  const SuiteResult result = run("search: corruption", "failure==bad input");
-  expect_silent(result, 13);
-}
-
-TEST(CorruptionSearch, SeesDamageThatNoSealShows) {
-  EXPECT_EQ(found("search: corruption, points: 1", "sealed_damage").outcome, "planted, found: silent");
-}
-
-TEST(ErrorSearch, FindsNothingInTheSaverAsItIs) {
-  const SuiteResult result = run("search: errors, world_sizes: [1, 2], points: 12, planted: false");
-  expect_silent(result, 6 * 2 * 12 + 2);
-}
-
-TEST(ErrorSearch, TakesNoSlowFileForAHang) {
-  const SuiteResult result = run("search: errors, world_sizes: [2], planted: false", "failure==slow");
-  expect_silent(result, 6 * 2);
-}
-
-TEST(ErrorSearch, FindsWhatIsPlanted) {
-  const std::string section = "search: errors, world_sizes: [2], points: 1";
-  EXPECT_EQ(found(section, "skipped_finished").outcome, "planted, found: told apart");
-  EXPECT_THAT(found(section, "skipped_renamed").outcome, HasSubstr("planted, found"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    Saver, PlantedMistakes,
+    testing::Values(PlantedIn{kKill, "delete_before_commit", ": torn"},
+                    PlantedIn{kKill, "latest_before_commit", ": torn", "", "", false},
+                    PlantedIn{kKill, "one_file_name", ": lost work", "", "", false},
+                    PlantedIn{kKill, "skipped_committed", ": lost work", "is killed within its operation"},
+                    PlantedIn{kSchedules, "exists_per_rank", ": mixed"},
+                    PlantedIn{kSchedules, "one_file_name", "", "stops before its operation"},
+                    PlantedIn{kPower, "no_folder_sync", ": lost work", "(ordered journal that flushes on rename)",
+                              "the power goes"},
+                    PlantedIn{kPower, "latest_before_commit", ": torn"},
+                    PlantedIn{"search: corruption, points: 1", "sealed_damage", ": silent"},
+                    PlantedIn{kErrors, "skipped_finished", ": told apart"}, PlantedIn{kErrors, "skipped_renamed", ""}),
+    [](const auto& info) { return info.param.mutant + std::to_string(info.index); });
 
 TEST(PlantedMistake, ThatIsNotFoundIsTheFault) {
   using namespace saver;
@@ -297,69 +284,45 @@ Observed found(std::optional<EndResult> result, bool may_lose) {
   return observed;
 }
 
-std::string outcome(const Observed& observed, const Expected& of = expected()) {
-  const CaseResult judged = judge_save(of, observed, "killed");
-  EXPECT_EQ(judged.verdict == CaseVerdict::fault, !judged.sentence.empty());
-  return (judged.verdict == CaseVerdict::good ? "" : "fault: ") + judged.outcome;
-}
+struct Judged {
+  const char* outcome;
+  Observed observed;
+  Expected expected = program::expected();
+  const char* says = "";
+};
 
-TEST(JudgeSave, OldAndNewAreWhole) {
-  EXPECT_EQ(outcome(found(kNew, true)), "whole, new");
-  EXPECT_EQ(outcome(found(kNew, false)), "whole, new");
-  EXPECT_EQ(outcome(found(kOld, true)), "whole, old");
-}
-
-TEST(JudgeSave, TheOldOneAfterASaveThatReportedSuccessIsLostWork) {
-  EXPECT_EQ(outcome(found(kOld, false)), "fault: lost work");
-}
-
-TEST(JudgeSave, ToBeginAnewWhereACheckpointStoodIsLostWork) {
-  EXPECT_EQ(outcome(found(kFresh, true)), "fault: lost work");
-}
-
-TEST(JudgeSave, ARefusalWhereACheckpointStoodIsTorn) {
-  EXPECT_EQ(outcome(found(std::nullopt, true)), "fault: torn");
-  EXPECT_THAT(judge_save(expected(), found(std::nullopt, true), "killed").sentence, HasSubstr("truncated archive"));
-}
-
-TEST(JudgeSave, ARefusalOfAFirstSaveIsLoud) {
+TEST(JudgeSave, CallsEachOutcomeByItsName) {
+  const EndResult rotten = result({"step 2", "a7", "b2"});
   const Expected first{std::nullopt, std::nullopt, false, {kNew}};
-  EXPECT_EQ(outcome(found(std::nullopt, true), first), "refused");
-  EXPECT_EQ(outcome(found(std::nullopt, false), first), "fault: lost work") << "the save had reported success";
-}
-
-TEST(JudgeSave, PartsOfTwoSavesAreMixed) {
-  EXPECT_EQ(outcome(found(result({"step 2", "a2", "b1"}), true)), "fault: mixed");
-}
-
-TEST(JudgeSave, PartsOfTwoSavesInOneLineAreMixed) {
   const Expected one_line{std::nullopt, result({"[(1, 'a3'), (1, 'b9')]"}), true, {result({"[(2, 'c5'), (2, 'd0')]"})}};
-  EXPECT_EQ(outcome(found(result({"[(2, 'c5'), (1, 'b9')]"}), true), one_line), "fault: mixed");
-  EXPECT_EQ(outcome(found(result({"[(2, 'c5'), (1, 'b8')]"}), true), one_line), "fault: silent");
-}
-
-TEST(JudgeSave, AnUndisturbedSaveThatEndsOtherwiseIsUnsteady) {
-  Observed observed = found(result({"step 2", "a7", "b2"}), false);
-  observed.undisturbed = true;
-  EXPECT_EQ(outcome(observed), "fault: unsteady");
-}
-
-TEST(JudgeSave, APrefixOfOneSaveIsSilentDamage) {
-  EXPECT_EQ(outcome(found(result({"step 2", "a2"}), true)), "fault: silent");
-  EXPECT_EQ(outcome(found(result({}), true)), "fault: silent");
-  EXPECT_EQ(outcome(found(result({"step 2", "a2", "?"}), true)), "fault: silent");
-}
-
-TEST(JudgeSave, AHangIsOneWhateverStandsThere) {
-  Observed observed = found(kNew, true);
-  observed.save_hung = true;
-  EXPECT_EQ(outcome(observed), "fault: hang");
-}
-
-TEST(JudgeSave, ASaveMustSucceedWhereNothingFails) {
-  Observed observed = found(kNew, true);
-  observed.must_succeed = true;
-  EXPECT_EQ(outcome(observed), "fault: save failed");
+  Observed undisturbed = found(rotten, false), hung = found(kNew, true), must_succeed = found(kNew, true);
+  undisturbed.undisturbed = hung.save_hung = must_succeed.must_succeed = true;
+  const std::vector<Judged> table{
+      {"whole, new", found(kNew, true)},
+      {"whole, new", found(kNew, false)},
+      {"whole, old", found(kOld, true)},
+      {"fault: lost work", found(kOld, false)},    // the save had reported success
+      {"fault: lost work", found(kFresh, true)},   // it begins anew where a checkpoint stood
+      {"fault: torn", found(std::nullopt, true), expected(), "truncated archive"},
+      {"refused", found(std::nullopt, true), first},
+      {"fault: lost work", found(std::nullopt, false), first},
+      {"fault: mixed", found(result({"step 2", "a2", "b1"}), true)},
+      {"fault: mixed", found(result({"[(2, 'c5'), (1, 'b9')]"}), true), one_line},
+      {"fault: silent", found(result({"[(2, 'c5'), (1, 'b8')]"}), true), one_line},
+      {"fault: unsteady", undisturbed},
+      {"fault: silent", found(result({"step 2", "a2"}), true)},
+      {"fault: silent", found(result({}), true)},
+      {"fault: silent", found(result({"step 2", "a2", "?"}), true)},
+      {"fault: hang", hung},
+      {"fault: save failed", must_succeed},
+  };
+  for (const Judged& row : table) {
+    const CaseResult judged = judge_save(row.expected, row.observed, "killed");
+    const std::size_t which = static_cast<std::size_t>(&row - table.data());
+    EXPECT_EQ((judged.verdict == CaseVerdict::good ? "" : "fault: ") + judged.outcome, row.outcome) << "row " << which;
+    EXPECT_EQ(judged.verdict == CaseVerdict::fault, !judged.sentence.empty()) << "row " << which;
+    EXPECT_THAT(judged.sentence, HasSubstr(row.says)) << "row " << which;
+  }
 }
 
 TEST(JudgeCheck, GoesByTheUsersStatus) {

@@ -10,7 +10,6 @@
 #include <functional>
 #include <iterator>
 #include <regex>
-#include <thread>
 #include <vector>
 
 #include "harness/base/json.h"
@@ -268,8 +267,7 @@ TEST_F(Loader, NamesEveryKindThatWasNotSaved) {
 
 TEST_F(Loader, DoesNotTakeAnOlderOneForOneThatItMayNotRead) {
   FaultHook hook;
-  Seam seam(hook);
-  HookedStorage hooked(disk_, seam);
+  HookedDisk hooked(disk_, hook);
   AloneGroup alone;
   LoadOptions options = load_options();
   ASSERT_TRUE(load(options, hooked, alone));
@@ -279,8 +277,7 @@ TEST_F(Loader, DoesNotTakeAnOlderOneForOneThatItMayNotRead) {
     FaultHook fault;
     fault.fail_at = static_cast<int64_t>(at);
     fault.error = EACCES;
-    Seam other(fault);
-    HookedStorage refusing(disk_, other);
+    HookedDisk refusing(disk_, fault);
     const LoadOutcome outcome = load(options, refusing, alone);
     EXPECT_EQ(outcome.loaded, Loaded::refused) << all[at];
     EXPECT_THAT(outcome.problem, AllOf(HasSubstr("epoch_1_step_11"), HasSubstr("Permission denied")));
@@ -289,8 +286,7 @@ TEST_F(Loader, DoesNotTakeAnOlderOneForOneThatItMayNotRead) {
 
 TEST_F(Loader, RefusesOnEveryRankWhenOneCannotRead) {
   FaultHook hook;
-  Seam seam(hook);
-  HookedStorage hooked(disk_, seam);
+  HookedDisk hooked(disk_, hook);
   hook.dead_at = "rank-1-of-2.safetensors";
   std::vector<LoadOutcome> outcomes(2);
   run_ranks(2, [&](int rank, Group& group) {
@@ -458,10 +454,20 @@ TEST(EvenSlices, AreAllElementsOnce) {
   }
 }
 
-TEST(SocketGroup, GivesEveryRankTheTextsOfAll) {
+/// Each group of ranks that are threads: by sockets, and by memory.
+void meet(int size, const std::function<void(int rank, Group& group)>& body) {
+  ThreadRendezvous meeting(size);
+  lockstep::support::on_threads(size, [&](int rank) { body(rank, *meeting.group(rank)); });
+}
+
+class AnyGroup : public testing::TestWithParam<void (*)(int, const std::function<void(int, Group&)>&)> {};
+
+TEST_P(AnyGroup, GivesEveryRankTheTextsOfAllRoundByRound) {
   for (const int size : {1, 2, 3, 8}) {
-    run_ranks(size, [&](int rank, Group& group) {
-      for (int round = 0; round < 20; ++round) {
+    GetParam()(size, [&](int rank, Group& group) {
+      EXPECT_EQ(group.rank(), rank);
+      EXPECT_EQ(group.size(), size);
+      for (int round = 0; round < 200; ++round) {
         const Gathered all = group.all_gather("round", std::to_string(100 * round + rank), 20);
         ASSERT_TRUE(all) << all.problem;
         for (int other = 0; other < size; ++other) {
@@ -472,6 +478,19 @@ TEST(SocketGroup, GivesEveryRankTheTextsOfAll) {
   }
 }
 
+TEST_P(AnyGroup, NamesARankThatHasEndedAtOnceAndForGood) {
+  const double start_s = monotonic_s();
+  GetParam()(4, [](int rank, Group& group) {
+    ASSERT_TRUE(group.all_gather("first", "x", 20));
+    if (rank == 2) return;
+    EXPECT_THAT(group.all_gather("second", "x", 20).problem, HasSubstr("rank 2 ended"));
+    EXPECT_THAT(group.all_gather("third", "x", 20).problem, HasSubstr("rank 2 ended"));
+  });
+  EXPECT_LT(monotonic_s() - start_s, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, AnyGroup, testing::Values(&run_ranks, &meet));
+
 TEST(SocketGroup, CarriesLongTextsAndEmptyOnes) {
   run_ranks(3, [](int rank, Group& group) {
     const std::string mine = rank == 1 ? "" : std::string(3'000'000, static_cast<char>('a' + rank));
@@ -481,17 +500,6 @@ TEST(SocketGroup, CarriesLongTextsAndEmptyOnes) {
     EXPECT_EQ(all.texts[1], "");
     EXPECT_EQ(all.texts[2], std::string(3'000'000, 'c'));
   });
-}
-
-TEST(SocketGroup, NamesARankThatHasEndedAtOnceAndForGood) {
-  const double start_s = monotonic_s();
-  run_ranks(4, [](int rank, Group& group) {
-    ASSERT_TRUE(group.all_gather("first", "x", 20));
-    if (rank == 2) return;
-    EXPECT_THAT(group.all_gather("second", "x", 20).problem, HasSubstr("rank 2 ended (at 'second')"));
-    EXPECT_THAT(group.all_gather("third", "x", 20).problem, HasSubstr("rank 2 ended (at 'second')"));
-  });
-  EXPECT_LT(monotonic_s() - start_s, 5);
 }
 
 TEST(SocketGroup, NamesARankThatGivesNoSign) {
@@ -535,7 +543,7 @@ TEST(SocketGroup, HoldsProcessesTogetherAndNoticesOneThatIsKilled) {
   groups[1]->close();
   const Gathered all = groups[0]->all_gather("first", "parent", 20);
   EXPECT_THAT(all.texts, ElementsAre("parent", "child"));
-  EXPECT_THAT(groups[0]->all_gather("second", "parent", 20).problem, HasSubstr("rank 1 ended"));
+  EXPECT_THAT(groups[0]->all_gather("second", "parent", 20).problem, HasSubstr("rank 1 ended (at 'second')"));
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
@@ -551,52 +559,16 @@ TEST(Agreement, IsTheSameTextOnAllRanks) {
 TEST(HookedGroup, CountsWithTheStorageAndFailsWhereItIsTold) {
   MemoryStorage disk;
   FaultHook hook;
-  Seam seam(hook);
-  HookedStorage storage(disk, seam);
+  HookedDisk storage(disk, hook);
   AloneGroup alone;
-  HookedGroup group(alone, seam);
+  HookedGroup group(alone, storage.seam);
   int file = -1;
-  storage.create("/f", file);
+  storage.storage.create("/f", file);
   EXPECT_TRUE(group.all_gather("one", "x", 1));
   hook.fail_at = 2;
   hook.error = EIO;
   EXPECT_THAT(group.all_gather("two", "x", 1).problem, HasSubstr("gather 'two' failed: Input/output error"));
   EXPECT_THAT(hook.seen, ElementsAre("create /f", "gather 'one'", "gather 'two'"));
-}
-
-void meet(int size, const std::function<void(int rank, Group& group)>& body) {
-  ThreadRendezvous meeting(size);
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      const std::unique_ptr<Group> group = meeting.group(rank);
-      body(rank, *group);
-    });
-  }
-}
-
-TEST(ThreadGroup, GivesEveryRankTheTextsOfAllRoundByRound) {
-  for (const int size : {1, 2, 5}) {
-    meet(size, [size](int rank, Group& group) {
-      EXPECT_EQ(group.rank(), rank);
-      EXPECT_EQ(group.size(), size);
-      for (int round = 0; round < 200; ++round) {
-        const Gathered all = group.all_gather("round", std::to_string(100 * round + rank), 20);
-        ASSERT_TRUE(all) << all.problem;
-        for (int other = 0; other < size; ++other)
-          EXPECT_EQ(all.texts[static_cast<std::size_t>(other)], std::to_string(100 * round + other));
-      }
-    });
-  }
-}
-
-TEST(ThreadGroup, NamesARankThatHasEndedAndForGood) {
-  meet(3, [](int rank, Group& group) {
-    ASSERT_TRUE(group.all_gather("first", "x", 20));
-    if (rank == 2) return;
-    EXPECT_THAT(group.all_gather("second", "x", 20).problem, HasSubstr("rank 2 ended"));
-    EXPECT_THAT(group.all_gather("third", "x", 20).problem, HasSubstr("rank 2 ended"));
-  });
 }
 
 TEST(ThreadGroup, GivesUpOnARankThatStaysAway) {

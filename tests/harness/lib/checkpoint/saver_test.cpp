@@ -54,10 +54,9 @@ std::vector<std::string> order_of(const std::vector<std::string>& seen) {
 TEST(Saver, KeepsTheOrderOfItsOperations) {
   MemoryStorage disk = empty_disk();
   FaultHook hook;
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   AloneGroup alone;
-  HookedGroup group(alone, seam);
+  HookedGroup group(alone, hooked.seam);
   SaveOptions options = keeping_last(1);
   options.nonce = [] { return std::string("0123456789abcdef"); };
   Saver saver(options, hooked, group);
@@ -99,10 +98,9 @@ TEST(Saver, KeepsTheOrderOfItsOperations) {
 std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, int rank_of_fault,
                                    FaultHook& hook) {
   std::vector<SaveOutcome> outcomes(static_cast<std::size_t>(size));
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   run_ranks(size, [&](int rank, Group& group) {
-    HookedGroup hooked_group(group, seam);
+    HookedGroup hooked_group(group, hooked.seam);
     const bool faulty = rank == rank_of_fault;
     SaveOptions options = keeping_last(2);
     Saver saver(options, faulty ? static_cast<Storage&>(hooked) : disk,
@@ -168,8 +166,7 @@ TEST(Saver, KeepsNoMoreThanOneTooManyHoweverOftenItDies) {
   const auto dies = [&](MemoryStorage& disk, int64_t step, int64_t at, int64_t* commit = nullptr) {
     FaultHook hook;
     hook.dead_from = at;
-    Seam seam(hook);
-    HookedStorage hooked(disk, seam);
+    HookedDisk hooked(disk, hook);
     AloneGroup alone;
     Saver(options, hooked, alone).save({step / 10, step}, small(step));
     const auto committing = std::ranges::find_if(hook.seen, [](const std::string& operation) {
@@ -231,8 +228,7 @@ TEST(Retention, KeepsOneMoreAtMostThoughEverySaveEndsBeforeItsDeletions) {
     // The first operation after the commit is on the pointer: from there on nothing is done, as if the process had ended.
     FaultHook ends;
     ends.dead_at = ".latest-";
-    Seam seam(ends);
-    HookedStorage hooked(disk, seam);
+    HookedDisk hooked(disk, ends);
     // Before its own commit it may come to the pointer that the one before left behind.
     if (save_on(hooked, step, 1, options)[0]) newest = step;
     int whole = 0;
@@ -271,8 +267,7 @@ TEST(Retention, LeavesWhatLatestNamesWhereItCouldNotBeAdvanced) {
   SaveOptions options = keeping_last(1);
   save_on(disk, 3, 1, options);
   FailingWords hook("create /run/checkpoints/.latest-");
-  Seam seam(hook);
-  HookedStorage failing(disk, seam);
+  HookedDisk failing(disk, hook);
   const SaveOutcome outcome = save_on(failing, 4, 1, options)[0];
   EXPECT_TRUE(outcome);
   EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("cannot create: Input/output error")));
@@ -289,8 +284,7 @@ TEST(Retention, KeepsTheBestWhereItsPointerCouldNotBeAdvanced) {
   SaveOptions options = keeping_last(2);
   save_on(disk, 1, 1, options, true);
   FailingWords hook("create /run/checkpoints/.best_model-");
-  Seam seam(hook);
-  HookedStorage failing(disk, seam);
+  HookedDisk failing(disk, hook);
   const SaveOutcome outcome = save_on(failing, 2, 1, options, true)[0];
   EXPECT_TRUE(outcome);
   EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr(".best_model-")));
@@ -309,8 +303,7 @@ TEST(Retention, FinishesASaveThatEndedBetweenItsCommitAndItsPointers) {
   for (const int64_t step : {1, 2}) save_on(disk, step, 1, options, step == 1);
   FaultHook ends;
   ends.dead_at = ".best_model-";
-  Seam seam(ends);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, ends);
   ASSERT_TRUE(save_on(hooked, 3, 1, options, true)[0]);
   disk.put_file(std::string(kRoot) + "/.saving-epoch_0_step_9-1-0123456789abcdef/rank-0-of-1.safetensors", "half");
   EXPECT_EQ(read_pointer(disk, kRoot, kBest).pointer.step, 1);
@@ -335,8 +328,7 @@ TEST(Retention, LooksAtWhatChangedAlone) {
   MemoryStorage disk = empty_disk();
   SaveOptions options = keeping_last(100);
   Counter counter;
-  Seam seam(counter);
-  HookedStorage counted(disk, seam);
+  HookedDisk counted(disk, counter);
   AloneGroup alone;
   Saver saver(options, counted, alone);
   std::vector<int> of_save;
@@ -374,8 +366,7 @@ TEST(Retention, NeverHasFewerThanOneOrMoreThanOneBesideThose) {
     SaveOptions options = keeping_last(keep);
     save_on(disk, 1, 1, options);
     Watcher watcher(disk);
-    Seam seam(watcher);
-    HookedStorage hooked(disk, seam);
+    HookedDisk hooked(disk, watcher);
     for (const int64_t step : {2, 3, 3, 4, 4, 5}) ASSERT_TRUE(save_on(hooked, step, 1, options)[0]);
     EXPECT_EQ(watcher.fewest, 1);
     EXPECT_LE(watcher.most, keep + 1);
@@ -429,10 +420,9 @@ TEST(Retention, GivesAReplacedOneItsNameBackWhereItsSuccessorNeverCame) {
   save_on(disk, 5, 1);
   FaultHook hook;
   hook.dead_at = "gather 'renamed'";
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   AloneGroup alone;
-  HookedGroup group(alone, seam);
+  HookedGroup group(alone, hooked.seam);
   EXPECT_FALSE(Saver(save_options(), hooked, group).save({0, 5}, state_at(5, 0, 1)));
   EXPECT_THAT(names_in(disk), ElementsAre(HasSubstr(".replaced-epoch_0_step_5"), "epoch_0_step_5", "latest"));
   EXPECT_EQ(wrong_with(load_on(disk, 1), 5), "");
@@ -455,8 +445,7 @@ TEST(Retention, IsNotMisledByAStaleCommitMark) {
   disk.take(folder);
   FaultHook hook;
   hook.dead_at = "create /run/checkpoints/epoch_0_step_5/.commit.json";
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   EXPECT_FALSE(save_on(hooked, 5, 1)[0]);
   ASSERT_TRUE(disk.bytes(folder + "/manifest.json")) << testing::PrintToString(hook.seen);
   ASSERT_FALSE(disk.bytes(folder + "/commit.json"));
@@ -501,8 +490,7 @@ class Gate final : public Hook {
 TEST(AsynchronousSave, SavesTheStateOfItsMoment) {
   MemoryStorage disk = empty_disk();
   Gate gate(OperationKind::create);
-  Seam seam(gate);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, gate);
   AloneGroup group;
   Saver saver(save_options(), hooked, group);
   State state = state_at(6, 0, 1);
@@ -524,8 +512,7 @@ TEST(AsynchronousSave, IsLeftAloneByWhoWantsToSaveOrCleanMeanwhile) {
   MemoryStorage disk = empty_disk();
   save_on(disk, 5, 1);
   Gate gate(OperationKind::create);
-  Seam seam(gate);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, gate);
   AloneGroup group;
   Saver saver(save_options(), hooked, group);
   saver.save_async({0, 6}, state_at(6, 0, 1));
@@ -542,8 +529,7 @@ TEST(AsynchronousSave, TellsOfItsFailureAtTheNextCall) {
   FaultHook hook;
   hook.error = ENOSPC;
   AloneGroup group;
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   Saver saver(save_options(), hooked, group);
   ASSERT_TRUE(saver.save({0, 5}, state_at(5, 0, 1)));
   hook.fail_at = static_cast<int64_t>(hook.seen.size()) + 16;

@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -184,23 +183,23 @@ TEST(Safetensors, RefuseWhatTheFormatForbids) {
     decode_header(file, begin, problem);
     return problem;
   };
+  struct Row {
+    const char* json;
+    std::size_t data;
+    const char* says;
+  };
   EXPECT_EQ(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "");
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5),
-              HasSubstr("4 bytes of data expected, found 5"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3),
-              HasSubstr("4 bytes of data expected, found 3"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
-              HasSubstr("8 bytes expected of its shape"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", 8),
-              HasSubstr("data from 0 on expected, found 4"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"X","shape":[],"data_offsets":[0,1]}})", 1),
-              HasSubstr("no type is called 'X'"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1),
-              HasSubstr("a shape of counts"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F64","shape":[4611686018427387904,8],"data_offsets":[0,0]}})", 0),
-              HasSubstr("found offsets 0 to 0"));
-  EXPECT_THAT(problem_of(R"({"a":1})", 0), HasSubstr("dtype, shape and data_offsets expected"));
-  EXPECT_THAT(problem_of(R"([1])", 0), HasSubstr("an object expected"));
+  for (const auto& [json, data, says] :
+       {Row{R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5, "4 bytes of data expected, found 5"},
+        Row{R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3, "4 bytes of data expected, found 3"},
+        Row{R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "8 bytes expected of its shape"},
+        Row{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", 8, "data from 0 on expected, found 4"},
+        Row{R"({"a":{"dtype":"X","shape":[],"data_offsets":[0,1]}})", 1, "no type is called 'X'"},
+        Row{R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, "a shape of counts"},
+        Row{R"({"a":{"dtype":"F64","shape":[4611686018427387904,8],"data_offsets":[0,0]}})", 0, "found offsets 0 to 0"},
+        Row{R"({"a":1})", 0, "dtype, shape and data_offsets expected"}, Row{R"([1])", 0, "an object expected"}}) {
+    EXPECT_THAT(problem_of(json, data), HasSubstr(says));
+  }
   uint64_t begin = 0;
   std::string problem;
   decode_header("1234", begin, problem);
@@ -253,8 +252,7 @@ struct Faulty {
 Faulty save_with(MemoryStorage& disk, int rank_of_fault, FaultHook& hook, bool again) {
   Faulty result;
   result.outcomes.resize(2);
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   run_ranks(2, [&](int rank, Group& group) {
     Saver saver(save_options(), rank == rank_of_fault ? static_cast<Storage&>(hooked) : disk, group);
     result.outcomes[static_cast<std::size_t>(rank)] = saver.save({1, 11}, state_at(11, rank, 2));
@@ -373,8 +371,7 @@ TEST(SaveErrors, DoNotMakeASaveOlderThanWhatItCouldNotRead) {
   MemoryStorage disk = empty_disk();
   for (const int64_t step : {10, 11, 12}) save_on(disk, step, 1);
   Unreadable hook;
-  Seam seam(hook);
-  HookedStorage storage(disk, seam);
+  HookedDisk storage(disk, hook);
   hook.ends = {"epoch_1_step_12/commit.json", "epoch_1_step_12/manifest.json"};
   const SaveOutcome refused = save_on(storage, 5, 1)[0];
   EXPECT_EQ(refused.saved, Saved::failed);
@@ -398,14 +395,13 @@ class CountingGroup final : public Group {
 TEST(SaveErrors, AreNotMadeOfASlowDiskWhoseEveryOperationIsASign) {
   MemoryStorage disk = empty_disk();
   Hook hook;
-  Seam seam(hook);
-  HookedStorage storage(disk, seam);
+  HookedDisk storage(disk, hook);
   CountingGroup group;
   EXPECT_TRUE(Saver(save_options(), storage, group).save({1, 11}, state_at(11, 0, 1)));
-  EXPECT_GE(group.signs, seam.count());
-  const int64_t saved = seam.count(), signs = group.signs;
+  EXPECT_GE(group.signs, storage.seam.count());
+  const int64_t saved = storage.seam.count(), signs = group.signs;
   EXPECT_TRUE(load(load_options(), storage, group));
-  EXPECT_GE(group.signs - signs, seam.count() - saved);
+  EXPECT_GE(group.signs - signs, storage.seam.count() - saved);
 }
 
 TEST(SaveErrors, TellOfARankThatIsGoneAtOnce) {
@@ -505,11 +501,10 @@ std::string harm_of(const Planted& planted, const std::string& dead_at, bool poi
   FaultHook hook;
   hook.dead_at = dead_at;
   if (dead_at.empty()) hook.dead_at = "never";
-  Seam seam(hook);
-  HookedStorage hooked(disk, seam);
+  HookedDisk hooked(disk, hook);
   std::vector<SaveOutcome> outcomes(2);
   run_ranks(2, [&](int rank, Group& group) {
-    HookedGroup hooked_group(group, seam);
+    HookedGroup hooked_group(group, hooked.seam);
     Saver saver(options, rank == 0 ? static_cast<Storage&>(hooked) : disk,
                 rank == 0 ? static_cast<Group&>(hooked_group) : group);
     outcomes[static_cast<std::size_t>(rank)] = saver.save({1, 11}, state_at(11, rank, 2));
@@ -549,23 +544,13 @@ TEST(Planted, APointerBeforeTheCommitPointsToNothing) {
 /// Two processes save step 11; `killed` dies before its operation `at`. Returns how the survivor's save
 /// ended, and whether the other one was killed.
 std::pair<Saved, bool> save_and_kill(const SaveOptions& options, int killed, int64_t at) {
-  std::vector<std::unique_ptr<SocketGroup>> groups = make_socket_groups(2);
-  pid_t children[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    children[rank] = ::fork();
-    if (children[rank] != 0) continue;
-    groups[static_cast<std::size_t>(1 - rank)]->close();
+  const std::vector<int> codes = run_processes(2, [&](int rank, Group& own) {
     SignalAt hook(rank == killed ? at : -1, SIGKILL);
-    Seam seam(hook);
-    HookedStorage storage(posix_storage(), seam);
-    HookedGroup group(*groups[static_cast<std::size_t>(rank)], seam);
-    const SaveOutcome outcome = Saver(options, storage, group).save({1, 11}, state_at(11, rank, 2));
-    ::_exit(static_cast<int>(outcome.saved));
-  }
-  for (auto& group : groups) group->close();
-  int status[2] = {};
-  for (int rank = 0; rank < 2; ++rank) ::waitpid(children[rank], &status[rank], 0);
-  return {static_cast<Saved>(WEXITSTATUS(status[1 - killed])), WIFSIGNALED(status[killed])};
+    HookedDisk storage(posix_storage(), hook);
+    HookedGroup group(own, storage.seam);
+    return static_cast<int>(Saver(options, storage, group).save({1, 11}, state_at(11, rank, 2)).saved);
+  });
+  return {static_cast<Saved>(codes[static_cast<std::size_t>(1 - killed)]), codes[static_cast<std::size_t>(killed)] < 0};
 }
 
 TEST(KilledRank, LeavesTheOldOrTheNewOnTheDisk) {

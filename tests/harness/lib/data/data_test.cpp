@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "harness/base/json.h"
@@ -16,7 +18,8 @@
 #include "harness/lib/data/series.h"
 #include "harness/lib/data/sharding/tasks.h"
 #include "scenarios/energy/spec.h"
-#include "tests/support/sampler_cases.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -37,16 +40,72 @@ std::vector<DistributedSampler> all_ranks(SamplerOptions options) {
   return ranks;
 }
 
+std::vector<DistributedSampler> all_ranks(SamplerOptions one, int world_size, int rows_per_rank) {
+  one.world_size = world_size;
+  one.rows_per_rank = rows_per_rank;
+  return all_ranks(one);
+}
+
 TEST(TorchRandperm, NeighbouringSeedsGiveOtherOrders) {
   EXPECT_NE(torch_randperm(100, 0), torch_randperm(100, 1));
 }
 
-/// The lists that sampler_python_test.cpp holds against PyTorch itself, and batches as its loader takes them.
+// Cases of the trainers' sampler that are asked of PyTorch's too.
+
+struct Drawn {
+  SamplerOptions options;
+  int64_t epoch = 0;
+};
+
+/// 640 cases, the edges among them.
+std::vector<Drawn> sampler_cases() {
+  std::vector<Drawn> all;
+  const auto add = [&](int64_t samples, int ranks, bool drop_last, bool shuffle, int64_t seed, int64_t epoch) {
+    all.push_back({{.samples = samples, .world_size = ranks, .seed = seed, .shuffle = shuffle, .drop_last = drop_last}, epoch});
+  };
+  for (const int64_t samples : {0, 1, 2, 7, 16, 17, 257}) {
+    for (const int ranks : {1, 2, 8, 16}) {
+      for (const bool drop_last : {false, true}) add(samples, ranks, drop_last, true, 3, 2);
+    }
+  }
+  for (const int64_t samples : {3, 623, 624, 625, 70000}) {
+    for (const int64_t seed : {int64_t{0}, int64_t{-7}, int64_t{1} << 31, (int64_t{1} << 32) + 5, int64_t{1} << 62, -(int64_t{1} << 62)})
+      add(samples, 1, false, true, seed, 0);
+  }
+  for (uint64_t i = 0; all.size() < 640; ++i) {
+    const auto below = [i](uint64_t what, uint64_t count) { return keyed(uint64_t{7}, i, what) % count; };
+    add(static_cast<int64_t>(below(0, 258)), static_cast<int>(1 + below(1, 16)), below(2, 2) == 0, below(3, 2) == 0,
+        static_cast<int64_t>(below(4, 1000)), static_cast<int64_t>(below(5, 3)));
+  }
+  return all;
+}
+
+/// FNV-1a of all ranks' lists in order, each preceded by its length; empty ones where the sampler refuses the case (PyTorch returns
+/// empty lists without a message).
+std::string hash_of_lists(Drawn drawn) {
+  std::vector<std::vector<int64_t>> lists(static_cast<std::size_t>(drawn.options.world_size));
+  try {
+    for (int& rank = drawn.options.rank; rank < drawn.options.world_size; ++rank)
+      lists[static_cast<std::size_t>(rank)] = DistributedSampler(drawn.options).epoch_indices(drawn.epoch);
+  } catch (const ConfigError&) {
+  }
+  uint64_t state = 0xcbf29ce484222325u;
+  const auto add = [&](int64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) state = (state ^ ((static_cast<uint64_t>(value) >> shift) & 0xffu)) * 0x100000001b3u;
+  };
+  for (const std::vector<int64_t>& list : lists) {
+    add(static_cast<int64_t>(list.size()));
+    for (const int64_t id : list) add(id);
+  }
+  return hex16(state);
+}
+
+/// PyTorch's lists, and batches as its loader takes them.
 TEST(DistributedSampler, GivesTheListsAndBatchesOfPyTorch) {
   std::string hashes;
   int refused = 0;
-  for (support::Drawn drawn : support::sampler_cases()) {
-    hashes += support::hash_of_lists(drawn);
+  for (Drawn drawn : sampler_cases()) {
+    hashes += hash_of_lists(drawn);
     const auto list = [&] { return DistributedSampler(drawn.options).epoch_indices(drawn.epoch); };
     if (drawn.options.samples == 0) {
       EXPECT_THROW(list(), ConfigError);
@@ -71,16 +130,37 @@ TEST(DistributedSampler, GivesTheListsAndBatchesOfPyTorch) {
   EXPECT_EQ(hash_in_hex(hashes), "15b63ac3895ce140");
 }
 
+/// And those of PyTorch's own DistributedSampler.
+TEST(PyTorchsSampler, GivesEveryRankTheSameRows) {
+  const std::string python = LOCKSTEP_PYTHON;
+  if (python.empty()) GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
+  const TempFolder folder;
+  std::string cases;
+  for (const auto& [options, epoch] : sampler_cases()) {
+    cases += fmt::format("{} {} {:d} {:d} {} {}\n", options.samples, options.world_size, options.drop_last, options.shuffle,
+                         options.seed, epoch);
+  }
+  write_text(folder / "cases", cases);
+  const std::string script = LOCKSTEP_SOURCE_DIR "/tests/bridge/sampler.py";
+  const auto [output, status] = output_of("OMP_NUM_THREADS=1 " + python + " -W ignore " + script + " < " + (folder / "cases"));
+  ASSERT_EQ(status, 0) << output;
+  std::istringstream lines(output);
+  std::string theirs;
+  for (const Drawn& drawn : sampler_cases()) {
+    ASSERT_TRUE(lines >> theirs);
+    EXPECT_EQ(hash_of_lists(drawn), theirs) << drawn.options.samples << " samples on " << drawn.options.world_size;
+  }
+  ASSERT_TRUE(lines >> theirs);
+  EXPECT_EQ(theirs, "low_32_bits") << "docs/config.md says what PyTorch's CPU generator takes of a seed";
+}
+
 TEST(DistributedSampler, RanksTogetherHaveTheRowsOfOneProcess) {
   for (const auto& [world_size, rows] :
        std::vector<std::pair<int, int>>{{8, 3}, {3, 8}, {2, 12}, {4, 6}, {24, 1}}) {
     for (const int64_t samples : {24, 25, 47, 48, 100, 1404, 1560}) {
       SamplerOptions one{.samples = samples, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 7};
       DistributedSampler reference(one);
-      SamplerOptions many = one;
-      many.world_size = world_size;
-      many.rows_per_rank = rows;
-      std::vector<DistributedSampler> ranks = all_ranks(many);
+      std::vector<DistributedSampler> ranks = all_ranks(one, world_size, rows);
       ASSERT_EQ(ranks[0].batches_per_epoch(), reference.batches_per_epoch());
       const int64_t steps = 3 * reference.batches_per_epoch();
       for (int64_t step = 0; step < steps; ++step)
@@ -95,10 +175,7 @@ TEST(DistributedSampler, KeepsBlocksTogetherAndTheGlobalBatchAtEveryLayout) {
   DistributedSampler reference(one);
   EXPECT_EQ(reference.batches_per_epoch(), 1 * (99 / 24));
   for (const int world : {2, 4, 8}) {
-    SamplerOptions many = one;
-    many.world_size = world;
-    many.rows_per_rank = 24 / world;
-    std::vector<DistributedSampler> ranks = all_ranks(many);
+    std::vector<DistributedSampler> ranks = all_ranks(one, world, 24 / world);
     for (int64_t step = 0; step < 9; ++step) {
       std::vector<int64_t> expected = reference.batch(step), found;
       const std::vector<int> owner = owners_of_rows(24, world, RowPartition::equal, 3);
@@ -125,10 +202,7 @@ TEST(DistributedSampler, WithoutDropLastOnlyAnEpochsLastStepDiffersFromOneProces
   SamplerOptions one{
       .samples = 1404, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 1, .drop_last = false};
   DistributedSampler reference(one);
-  SamplerOptions many = one;
-  many.world_size = 8;
-  many.rows_per_rank = 3;
-  std::vector<DistributedSampler> ranks = all_ranks(many);
+  std::vector<DistributedSampler> ranks = all_ranks(one, 8, 3);
   ASSERT_EQ(reference.batches_per_epoch(), 59);
   ASSERT_EQ(ranks[0].batches_per_epoch(), 59);
   for (int64_t step = 0; step < 58; ++step) ASSERT_EQ(global_batch(ranks, step), reference.batch(step));

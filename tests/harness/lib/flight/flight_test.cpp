@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/lib/flight/ring.h"
+#include "tests/support/program.h"
 #include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
@@ -141,15 +141,6 @@ TEST(FlightRecords, ComeBackFromPytorchsSchema) {
   EXPECT_EQ(dump_of(records[0], "nccl").at("entries").at(0).at("profiling_name"), "nccl:all_reduce");
 }
 
-/// What a command prints, and its exit status.
-std::pair<std::string, int> output_of(const std::string& command) {
-  std::FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
-  std::string text;
-  char block[512];
-  while (std::fgets(block, sizeof block, pipe) != nullptr) text += block;
-  return {text, ::pclose(pipe)};
-}
-
 TEST(FlightRecords, AreOpenedByPytorchsAnalyser) {
   const std::string python = LOCKSTEP_PYTHON;
   if (python.empty()) GTEST_SKIP() << "no Python with the torch package of this LibTorch";
@@ -173,7 +164,7 @@ TEST(FlightRecords, AreOpenedByPytorchsAnalyser) {
     std::ofstream file(folder / "flight/rank_" + std::to_string(record.rank), std::ios::binary);
     file << to_pickle(dump_of(record));
   }
-  const auto [text, status] = output_of(python + " -m torch.distributed.flight_recorder.fr_trace " + (folder / "flight"));
+  const auto [text, status] = output_of(python + " -m torch.distributed.flight_recorder.fr_trace " + (folder / "flight") + " 2>&1");
   EXPECT_EQ(status, 0) << text;
   EXPECT_THAT(text, HasSubstr("Not all ranks joining collective, sequence number: 4"));
   EXPECT_THAT(text, HasSubstr("missing ranks: {1}"));

@@ -2,14 +2,10 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <stdexcept>
-#include <thread>
 
 #include "harness/trainers/comm/all_reduce.h"
 #include "harness/trainers/comm/emulated.h"
@@ -19,6 +15,8 @@
 #include "harness/trainers/comm/ledger.h"
 #include "tests/harness/trainers/comm/plugged_ranks.h"
 #include "tests/support/collectives.h"
+#include "tests/support/ranks.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 // The order in which emulated ranks add is Gloo's own: compared with real Gloo ranks.
@@ -26,29 +24,21 @@
 namespace lockstep {
 namespace {
 
+/// `rank_of` in a process for each rank; its exit status is 0, or says what is wrong.
+void expect_fine(int world, const std::function<int(const GlooOptions& options)>& rank_of) {
+  const TempFolder folder;
+  const std::vector<pid_t> ranks = support::forked(world, [&](int rank) {
+    at::set_num_threads(1);
+    return rank_of({folder.path() + "/store", rank, world, "127.0.0.1", 30});
+  });
+  EXPECT_THAT(support::codes_of(ranks), testing::Each(0)) << world << " ranks";
+}
+
 /// What one real Gloo rank does; its exit status says whether the sum had the predicted bits.
-int gloo_rank(const std::string& store, int rank, int world, const std::vector<std::size_t>& sizes) {
-  at::set_num_threads(1);
-  const std::unique_ptr<Comm> comm = make_gloo_comm({store, rank, world, "127.0.0.1", 30});
-  for (const std::size_t elements : sizes) {
-    std::vector<std::vector<float>> all;
-    std::vector<const float*> inputs;
-    for (int r = 0; r < world; ++r) {
-      all.push_back(support::plugged_values(r, elements));
-    }
-    for (const std::vector<float>& values : all) {
-      inputs.push_back(values.data());
-    }
-    std::vector<float> expected(elements);
-    ring_sum(inputs, elements, expected.data());
-    at::Tensor mine = at::from_blob(all[static_cast<std::size_t>(rank)].data(),
-                                    {static_cast<int64_t>(elements)}, at::kFloat)
-                          .clone();
-    comm->all_reduce_sum(mine, "test");
-    if (std::memcmp(mine.const_data_ptr(), expected.data(), elements * sizeof(float)) != 0) {
-      return 1;
-    }
-  }
+int gloo_rank(const GlooOptions& options) {
+  const int rank = options.rank, world = options.world_size;
+  const std::unique_ptr<Comm> comm = make_gloo_comm(options);
+  if (!support::adds_as_the_ring(*comm, {1, 7, 1000, 4099, 300007})) return 1;
   // The first goes by rank 0, the second round the ring.
   for (const int64_t elements : {int64_t{2}, int64_t{200000}}) {
     const at::Tensor own = at::arange(elements, at::kLong) + (int64_t{rank} << 40);
@@ -64,30 +54,14 @@ int gloo_rank(const std::string& store, int rank, int world, const std::vector<s
 }
 
 TEST(GlooComm, AddsAsItsRingDoesAndMovesIntegersWhole) {
-  for (const int world : {2, 3, 5, 8}) {
-    const TempFolder folder;
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < world; ++rank) {
-      const pid_t child = fork();
-      if (child == 0) {
-        alarm(60);
-        _exit(gloo_rank(folder.path() + "/store", rank, world, {1, 7, 1000, 4099, 300007}));
-      }
-      children.push_back(child);
-    }
-    for (const pid_t child : children) {
-      int status = 0;
-      waitpid(child, &status, 0);
-      EXPECT_EQ(status, 0) << world << " ranks";
-    }
-  }
+  for (const int world : {2, 3, 5, 8}) expect_fine(world, gloo_rank);
 }
 
 /// What one of three real ranks hears when rank 2 gathers something else; exit status 0: rank 2 is named, in
 /// time, and no payload has moved.
-int odd_rank(const std::string& store, int rank, int which) {
-  at::set_num_threads(1);
-  const std::unique_ptr<Comm> comm = make_gloo_comm({store, rank, 3, "127.0.0.1", 30});
+int odd_rank(const GlooOptions& options, int which) {
+  const int rank = options.rank;
+  const std::unique_ptr<Comm> comm = make_gloo_comm(options);
   comm->barrier("start");
   const std::vector<at::Tensor> odd{at::zeros({4, 3}, at::kFloat), at::zeros({4, 2}, at::kDouble),
                                     at::zeros({4, 2}, at::kFloat)};
@@ -121,21 +95,8 @@ int odd_rank(const std::string& store, int rank, int which) {
 
 TEST(GatherRows, NamesTheRankThatDiffersOnEveryRealRankWithinASecond) {
   for (const int which : {0, 1, 2}) {
-    const TempFolder folder;
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < 3; ++rank) {
-      const pid_t child = fork();
-      if (child == 0) {
-        alarm(60);
-        _exit(odd_rank(folder.path() + "/store", rank, which));
-      }
-      children.push_back(child);
-    }
-    for (const pid_t child : children) {
-      int status = 0;
-      waitpid(child, &status, 0);
-      EXPECT_EQ(status, 0) << "case " << which << ", exit status " << WEXITSTATUS(status);
-    }
+    SCOPED_TRACE(which);
+    expect_fine(3, [which](const GlooOptions& options) { return odd_rank(options, which); });
   }
 }
 
@@ -155,23 +116,14 @@ TEST(RingSum, DependsOnTheOrderForThreeRanksOrMore) {
 /// Runs `body(rank, comm)` in one thread a rank; returns what each threw.
 std::vector<std::string> on_threads(EmulatedWorld& world, int size,
                                     const std::function<void(int, Comm&)>& body) {
-  std::vector<std::string> errors(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const std::unique_ptr<Comm> comm = world.comm(rank);
-        body(rank, *comm);
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-        world.abort("rank " + std::to_string(rank) + " has failed");
-      }
-    });
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
-  return errors;
+  return support::on_threads(size, [&](int rank) {
+    try {
+      body(rank, *world.comm(rank));
+    } catch (const std::exception&) {
+      world.abort("rank " + std::to_string(rank) + " has failed");
+      throw;
+    }
+  });
 }
 
 TEST(EmulatedWorld, GathersReducesAndBroadcasts) {
@@ -249,26 +201,10 @@ constexpr int kRanks = 3;
 
 using Body = std::function<void(int rank, Comm& comm)>;
 
-std::vector<std::string> errors_of(const std::function<void(int rank)>& body) {
-  std::vector<std::string> errors(kRanks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        body(rank);
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
-
 /// What each rank of a checked communicator throws.
 std::vector<std::string> checked(const Body& body, const std::function<int64_t(int rank)>& step = nullptr) {
   EmulatedWorld world(kRanks, 10);
-  return errors_of([&](int rank) {
+  return support::on_threads(kRanks, [&](int rank) {
     const auto comm = make_checked_comm(world.comm(rank), [&, rank] { return step ? step(rank) : 4; });
     body(rank, *comm);
   });
@@ -302,7 +238,7 @@ TEST(CheckedComm, NamesTheRankAndBothCallsOnEveryRank) {
 
 TEST(CheckedComm, IsSilentOnUnevenRowsRootsThatChangeAndSubGroupsInAnyOrder) {
   EmulatedWorld all(kRanks, 10), pair(2, 10);
-  const auto errors = errors_of([&](int rank) {
+  const auto errors = support::on_threads(kRanks, [&](int rank) {
     const auto comm = make_checked_comm(all.comm(rank), [] { return 0; });
     const auto part = rank < 2 ? make_checked_comm(pair.comm(rank), [] { return 0; }) : nullptr;
     for (int round = 0; round < 5; ++round) {
@@ -317,7 +253,7 @@ TEST(CheckedComm, IsSilentOnUnevenRowsRootsThatChangeAndSubGroupsInAnyOrder) {
 
 std::vector<std::string> called(const std::function<void(int rank, GlooOptions& options, Identity& identity)>& change, double wait_s = 10) {
   const TempFolder folder;
-  return errors_of([&](int rank) {
+  return support::on_threads(kRanks, [&](int rank) {
     GlooOptions options{folder.path() + "/store", rank, kRanks, "127.0.0.1", 10};
     Identity identity{{{"threads", "1"}, {"config", "a"}}, nullptr};
     change(rank, options, identity);
@@ -352,12 +288,9 @@ TEST(PreflightCheck, NamesWhoHasNotCome) {
 
 std::string problem_with(const std::string& plugin, int local_rank = 0) {
   const TempFolder folder;
-  try {
+  return support::thrown_by([&] {
     (void)make_gpu_comm(Transport::nccl, {folder / "store", 0, 1, "127.0.0.1", 5}, local_rank, plugin);
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 // First: ranks are forked before this process computes.
@@ -378,9 +311,7 @@ TEST(GpuPlugin, IsRefusedIfItIsOfAnotherBuild) {
 TEST(GpuPlugin, IsNoFileThatTheLoaderCannotLoad) {
   const TempFolder folder;
   const std::string path = folder / "text.so";
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  std::fputs("text", file);
-  std::fclose(file);
+  write_text(path, "text");
   EXPECT_THAT(problem_with(path), HasSubstr("cannot be loaded"));
 }
 
@@ -418,24 +349,6 @@ TEST(GpuTransports, AreCertifiedByBitsWhereTheirOrderIsKnown) {
 }
 
 // Every collective of the groups that real ranks have, and doctor's all-reduce: each element of what each rank gets.
-
-/// `rank_of` in a process for each rank; its exit status is 0, or says what is wrong.
-void expect_fine(int world, const std::function<int(const GlooOptions& options)>& rank_of) {
-  const TempFolder folder;
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < world; ++rank) {
-    children.push_back(fork());
-    if (children.back() != 0) continue;
-    alarm(120);
-    at::set_num_threads(1);
-    _exit(rank_of({folder.path() + "/store", rank, world, "127.0.0.1", 30}));
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0) << world << " ranks; exit status " << WEXITSTATUS(status);
-  }
-}
 
 TEST(Collectives, OfRealRanksGiveEveryElementRight) {
   for (const int world : {2, 3, 4, 8}) {

@@ -3,18 +3,18 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gpu_plugin.h"
+#include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::support {
@@ -30,10 +30,31 @@ inline std::vector<float> plugged_values(int rank, std::size_t elements) {
   return values;
 }
 
+/// Are sums of so many elements those of Gloo's ring? `bits`: bit for bit, else within 1e-5 of the sum of sizes.
+inline bool adds_as_the_ring(Comm& comm, std::initializer_list<std::size_t> sizes, bool bits = true) {
+  for (const std::size_t elements : sizes) {
+    std::vector<std::vector<float>> all;
+    std::vector<const float*> inputs;
+    for (int r = 0; r < comm.world_size(); ++r) all.push_back(plugged_values(r, elements));
+    for (const auto& each : all) inputs.push_back(each.data());
+    std::vector<float> expected(elements);
+    ring_sum(inputs, elements, expected.data());
+    std::vector<float> got = all[static_cast<std::size_t>(comm.rank())];
+    comm.all_reduce_sum(at::from_blob(got.data(), {static_cast<int64_t>(elements)}, at::kFloat), "test");
+    if (bits && std::memcmp(got.data(), expected.data(), elements * sizeof(float)) != 0) return false;
+    for (std::size_t i = 0; i < elements; ++i) {
+      double size = 0;
+      for (const auto& each : all) size += std::abs(each[i]);
+      if (!(std::abs(got[i] - expected[i]) <= 1e-5 * size)) return false;
+    }
+  }
+  return true;
+}
+
 struct PluggedOptions {
   Transport transport = Transport::nccl;
   std::string plugin;
-  bool bits = true;            ///< false: within 1e-5 of the sum of sizes
+  bool bits = true;
 };
 
 /// 0: right. 1: sums. 2: gathers. 3: broadcasts. 4: something was thrown.
@@ -41,22 +62,7 @@ inline int plugged_rank(const std::string& store, int rank, int world, const Plu
   try {
     at::set_num_threads(1);
     const auto comm = make_gpu_comm(options.transport, {store, rank, world, "127.0.0.1", 60}, rank, options.plugin);
-    for (const std::size_t elements : {std::size_t{1}, std::size_t{1000}, std::size_t{300001}}) {
-      std::vector<std::vector<float>> all;
-      std::vector<const float*> inputs;
-      for (int r = 0; r < world; ++r) all.push_back(plugged_values(r, elements));
-      for (const auto& each : all) inputs.push_back(each.data());
-      std::vector<float> expected(elements);
-      ring_sum(inputs, elements, expected.data());
-      std::vector<float> got = all[static_cast<std::size_t>(rank)];
-      comm->all_reduce_sum(at::from_blob(got.data(), {static_cast<int64_t>(elements)}, at::kFloat), "test");
-      if (options.bits && std::memcmp(got.data(), expected.data(), elements * sizeof(float)) != 0) return 1;
-      for (std::size_t i = 0; i < elements; ++i) {
-        double size = 0;
-        for (const auto& each : all) size += std::abs(each[i]);
-        if (!(std::abs(got[i] - expected[i]) <= 1e-5 * size)) return 1;
-      }
-    }
+    if (!adds_as_the_ring(*comm, {1, 1000, 300001}, options.bits)) return 1;
     const at::Tensor own = at::full({3}, rank + 1, at::kLong);
     const at::Tensor gathered = comm->all_gather(own, "test");
     for (int r = 0; r < world; ++r) {
@@ -75,19 +81,7 @@ inline int plugged_rank(const std::string& store, int rank, int world, const Plu
 inline std::vector<int> plugged_ranks(int world, const PluggedOptions& options) {
   const TempFolder folder;
   const std::string store = folder / "store";
-  std::vector<pid_t> pids;
-  for (int rank = 0; rank < world; ++rank) {
-    const pid_t pid = ::fork();
-    if (pid == 0) ::_exit(plugged_rank(store, rank, world, options));
-    pids.push_back(pid);
-  }
-  std::vector<int> codes;
-  for (const pid_t pid : pids) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-  }
-  return codes;
+  return codes_of(forked(world, [&](int rank) { return plugged_rank(store, rank, world, options); }));
 }
 
 }  // namespace lockstep::support

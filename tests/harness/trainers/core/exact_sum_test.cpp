@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <boost/multiprecision/cpp_int.hpp>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -20,76 +21,28 @@
 namespace lockstep {
 namespace {
 
-/// Arithmetic on the integers that floats are multiples of: an oracle that shares nothing with the sum but the question.
-class BigInteger {
- public:
-  void add(uint64_t mantissa, int shift, bool negative) {
-    std::vector<uint32_t> term(kWords, 0);
-    for (int bit = 0; bit < 64; ++bit) {
-      if ((mantissa >> bit & 1) != 0) term[static_cast<std::size_t>((bit + shift) / 32)] |= 1U << ((bit + shift) % 32);
-    }
-    if (negative) negate(term);
-    uint64_t carry = 0;
-    for (std::size_t w = 0; w < kWords; ++w) {
-      carry += static_cast<uint64_t>(words_[w]) + term[w];
-      words_[w] = static_cast<uint32_t>(carry);
-      carry >>= 32;
-    }
-  }
-  bool negative() const { return (words_.back() >> 31) != 0; }
-  /// The nearest multiple of 2^k with `precision` bits, ties to even, as an exponent and an integer below 2^precision + 1.
-  double rounded(int precision, int lowest_exponent) const {
-    std::vector<uint32_t> value = words_;
-    if (negative()) negate(value);
-    int top = static_cast<int>(kWords) * 32 - 1;
-    while (top >= 0 && !bit_of(value, top)) --top;
-    if (top < 0) return 0;
-    const int low = std::max(0, top - precision + 1);
-    uint64_t kept = 0;
-    for (int bit = top; bit >= low; --bit) kept = kept << 1 | (bit_of(value, bit) ? 1 : 0);
-    const bool half = low > 0 && bit_of(value, low - 1);
-    bool rest = false;
-    for (int bit = 0; bit < low - 1; ++bit) rest |= bit_of(value, bit);
-    if (half && (rest || (kept & 1) != 0)) ++kept;
-    const double size = std::ldexp(static_cast<double>(kept), low + lowest_exponent);
-    return negative() ? -size : size;
-  }
+using Integer = boost::multiprecision::cpp_int;
 
- private:
-  static constexpr std::size_t kWords = 72;  // 2,304 bits
-  static bool bit_of(const std::vector<uint32_t>& value, int bit) {
-    return (value[static_cast<std::size_t>(bit / 32)] >> (bit % 32) & 1) != 0;
+/// By arithmetic on the integers that floats are multiples of: an oracle that shares nothing with the sum but the question.
+template <typename Float>
+Float by_integers(const std::vector<Float>& values) {
+  constexpr int kDigits = std::numeric_limits<Float>::digits, kLowest = std::numeric_limits<Float>::min_exponent - kDigits;
+  Integer sum = 0;
+  for (const Float value : values) {
+    int exponent = 0;
+    const Integer mantissa = static_cast<int64_t>(std::ldexp(std::frexp(value, &exponent), kDigits));
+    const int shift = exponent - kDigits - kLowest;  // below 0: of a denormal number, which ends in as many zeros
+    sum += shift >= 0 ? Integer(mantissa << shift) : Integer(mantissa / (Integer(1) << -shift));
   }
-  static void negate(std::vector<uint32_t>& value) {
-    uint64_t carry = 1;
-    for (uint32_t& word : value) {
-      carry += static_cast<uint32_t>(~word);
-      word = static_cast<uint32_t>(carry);
-      carry >>= 32;
-    }
-  }
-  std::vector<uint32_t> words_ = std::vector<uint32_t>(kWords, 0);
-};
-
-float by_integers(const std::vector<float>& values) {
-  BigInteger sum;
-  for (const float value : values) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const uint32_t exponent = bits >> 23 & 0xff, fraction = bits & 0x7fffff;
-    sum.add(exponent != 0 ? fraction | 0x800000 : fraction, exponent != 0 ? static_cast<int>(exponent) - 1 : 0, bits >> 31);
-  }
-  return static_cast<float>(sum.rounded(24, -149));
-}
-
-double by_integers(const std::vector<double>& values) {
-  BigInteger sum;
-  for (const double value : values) {
-    const auto bits = std::bit_cast<uint64_t>(value);
-    const uint64_t exponent = bits >> 52 & 0x7ff, fraction = bits & ((uint64_t{1} << 52) - 1);
-    sum.add(exponent != 0 ? fraction | uint64_t{1} << 52 : fraction, exponent != 0 ? static_cast<int>(exponent) - 1 : 0,
-            bits >> 63);
-  }
-  return sum.rounded(53, -1074);
+  if (sum == 0) return 0;
+  // The nearest number with so many digits, ties to even.
+  const Integer size = abs(sum);
+  const int low = std::max(0, static_cast<int>(msb(size)) - kDigits + 1);
+  Integer kept = size >> low;
+  const Integer twice_the_rest = (size - (kept << low)) * 2, unit = Integer(1) << low;
+  if (low > 0 && (twice_the_rest > unit || (twice_the_rest == unit && bit_test(kept, 0)))) ++kept;
+  const double rounded = std::ldexp(kept.convert_to<double>(), low + kLowest);
+  return static_cast<Float>(sum < 0 ? -rounded : rounded);
 }
 
 template <typename Float>

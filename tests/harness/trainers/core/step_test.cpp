@@ -10,7 +10,6 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "harness/judge/trace/reader.h"
@@ -21,6 +20,8 @@
 #include "harness/trainers/core/step.h"
 #include "harness/trainers/core/task.h"
 #include "harness/trainers/core/update.h"
+#include "tests/support/ranks.h"
+#include "tests/support/said.h"
 #include "tests/support/temp_folder.h"
 
 // What a step writes down of a task that nobody here knows.
@@ -62,6 +63,18 @@ class FakeTask : public Task {
   at::Tensor weight_;
 };
 
+/// Of one rank alone.
+RankContext context_of(const RunConfig& config, TraceWriter& trace, Task& task) {
+  static const std::unique_ptr<Comm> comm = make_solo_comm();
+  RankContext context;
+  context.config = &config;
+  context.comm = comm.get();
+  context.trace = &trace;
+  context.task = &task;
+  context.heartbeat = [](int64_t, const std::string&) {};
+  return context;
+}
+
 class Steps : public testing::Test {
  protected:
   /// The records of one step over sample ids 3, 1, 4, 5 in two micro-steps of two rows.
@@ -70,19 +83,13 @@ class Steps : public testing::Test {
     config.accumulation = 2;
     config.layout = {1, 4};
     const std::string path = folder_.path() + "/trace";
-    const std::unique_ptr<Comm> comm = make_solo_comm();
     FakeTask task;
     task.at_once = rows_at_once;
     {
       TraceHeader header;
       header.level = level;
       TraceWriter trace(path, header);
-      RankContext context;
-      context.config = &config;
-      context.comm = comm.get();
-      context.trace = &trace;
-      context.task = &task;
-      context.heartbeat = [](int64_t, const std::string&) {};
+      const RankContext context = context_of(config, trace, task);
       TracedStep step(context);
       trace.begin_step(6);
       gradient_ = step.run(6, options).gradient_norm;
@@ -98,12 +105,7 @@ class Steps : public testing::Test {
     }
     return nullptr;
   }
-  template <class Value>
-  static std::vector<Value> values(const Record& record) {
-    std::vector<Value> values(record.payload.size() / sizeof(Value));
-    std::memcpy(values.data(), record.payload.data(), record.payload.size());
-    return values;
-  }
+  static std::vector<double> values(const Record& record) { return values_of(record).value(); }
   static TracedStep::Options whole() {
     TracedStep::Options options;
     options.keep = Keep::whole;
@@ -123,12 +125,12 @@ TEST_F(Steps, ATasksRecordsStandInTheirPhaseByTheNamesItGave) {
   EXPECT_EQ(scores->phase, Phase::scores);
   EXPECT_EQ(scores->ids, (std::vector<int64_t>{3, 1}));
   EXPECT_EQ(scores->shape, (std::vector<int64_t>{2, 2}));
-  EXPECT_EQ(values<float>(*scores), (std::vector<float>{3, -3, 1, -1}));
+  EXPECT_EQ(values(*scores), (std::vector<double>{3, -3, 1, -1}));
   ASSERT_NE(find(records, "choices"), nullptr);
-  EXPECT_EQ(values<int64_t>(*find(records, "choices")), (std::vector<int64_t>{70, 71}));
+  EXPECT_EQ(values(*find(records, "choices")), (std::vector<double>{70, 71}));
   ASSERT_NE(find(records, "margins"), nullptr);
   EXPECT_EQ(find(records, "margins")->phase, Phase::loss);
-  EXPECT_EQ(values<float>(*find(records, "margins")), (std::vector<float>{6, 2}));
+  EXPECT_EQ(values(*find(records, "margins")), (std::vector<double>{6, 2}));
   EXPECT_DOUBLE_EQ(gradient_, 0.5 * (3 + 1 + 4 + 5));
 }
 
@@ -136,9 +138,9 @@ TEST_F(Steps, EveryMicroStepHasItsOwnRecords) {
   const std::vector<Record> records = records_of(TraceLevel::hash, whole());
   ASSERT_NE(find(records, "scores.1"), nullptr);
   EXPECT_EQ(find(records, "scores.1")->ids, (std::vector<int64_t>{4, 5}));
-  EXPECT_EQ(values<float>(*find(records, "scores.1")), (std::vector<float>{4, -4, 5, -5}));
+  EXPECT_EQ(values(*find(records, "scores.1")), (std::vector<double>{4, -4, 5, -5}));
   ASSERT_NE(find(records, "choices.1"), nullptr);
-  EXPECT_EQ(values<int64_t>(*find(records, "choices.1")), (std::vector<int64_t>{71, 71}));
+  EXPECT_EQ(values(*find(records, "choices.1")), (std::vector<double>{71, 71}));
 }
 
 TEST_F(Steps, RowsComputedInPartsAreOneRecord) {
@@ -316,6 +318,11 @@ TEST(ClipGradients, ScalesToTheNormOnlyWhenItIsLarger) {
 
 // A number that is not finite is named alike on all ranks, and nobody takes an update from it.
 
+void on_ranks(int world, const std::function<void(Comm&)>& body) {
+  EmulatedWorld emulated(world, 20);
+  support::on_threads(world, [&](int rank) { body(*emulated.comm(rank)); });
+}
+
 constexpr int kRanks = 8;
 
 constexpr std::size_t kTensors = 20;
@@ -326,33 +333,28 @@ const double kKinds[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 TEST(GradientGuard, NamesRankTensorElementAndKindInAllOf480CasesOnAllRanks) {
-  EmulatedWorld world(kRanks, 30);
   std::vector<int> named(kRanks, 0);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const std::unique_ptr<Comm> comm = world.comm(rank);
-      for (int culprit = 0; culprit < kRanks; ++culprit) {
-        for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
-          for (const double kind : kKinds) {
-            const auto element = static_cast<int64_t>((tensor * 7 + static_cast<std::size_t>(culprit)) % (3 + tensor));
-            GradientGuard guard;
-            guard.begin();
-            for (std::size_t t = 0; t < kTensors; ++t) {
-              at::Tensor gradient = at::ones({static_cast<int64_t>(3 + t)});
-              if (rank == culprit && t == tensor) gradient[element] = kind;
-              guard.look(t, gradient);
-            }
-            const auto found = guard.agree(*comm);
-            const bool right = found && found->rank == culprit && found->tensor == tensor && found->index == element &&
-                               same(found->value, kind) && found->ranks == 1;
-            named[static_cast<std::size_t>(rank)] += right ? 1 : 0;
+  on_ranks(kRanks, [&](Comm& comm) {
+    const int rank = comm.rank();
+    for (int culprit = 0; culprit < kRanks; ++culprit) {
+      for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+        for (const double kind : kKinds) {
+          const auto element = static_cast<int64_t>((tensor * 7 + static_cast<std::size_t>(culprit)) % (3 + tensor));
+          GradientGuard guard;
+          guard.begin();
+          for (std::size_t t = 0; t < kTensors; ++t) {
+            at::Tensor gradient = at::ones({static_cast<int64_t>(3 + t)});
+            if (rank == culprit && t == tensor) gradient[element] = kind;
+            guard.look(t, gradient);
           }
+          const auto found = guard.agree(comm);
+          const bool right = found && found->rank == culprit && found->tensor == tensor && found->index == element &&
+                             same(found->value, kind) && found->ranks == 1;
+          named[static_cast<std::size_t>(rank)] += right ? 1 : 0;
         }
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+    }
+  });
   EXPECT_THAT(named, testing::Each(kRanks * static_cast<int>(kTensors) * 3));
 }
 
@@ -390,15 +392,9 @@ class GuardedSteps : public testing::Test {
     RunConfig config;
     config.layout = {1, 1};
     config.watch.nan_guard = policy;
-    const std::unique_ptr<Comm> comm = make_solo_comm();
     TraceWriter trace("", {"", 0, 1, "", TraceLevel::off, "real"});
     FactorTask task;
-    RankContext context;
-    context.config = &config;
-    context.comm = comm.get();
-    context.trace = &trace;
-    context.task = &task;
-    context.heartbeat = [](int64_t, const std::string&) {};
+    const RankContext context = context_of(config, trace, task);
     TracedStep step(context);
     Update update(context);
     task.factor[1] = factor;
@@ -418,12 +414,8 @@ TEST_F(GuardedSteps, LeaveEveryParameterAsItWas) {
 }
 
 TEST_F(GuardedSteps, EndTheRunWithTheNameOfTheNumber) {
-  try {
-    after(std::numeric_limits<float>::infinity(), NanGuard::stop);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "nan_guard: rank 0: the gradient of w is infinity at element 1 (step 7)");
-  }
+  EXPECT_EQ(support::thrown_by([&] { after(std::numeric_limits<float>::infinity(), NanGuard::stop); }),
+            "nan_guard: rank 0: the gradient of w is infinity at element 1 (step 7)");
 }
 
 struct Numbered : PreparedRows {
@@ -463,12 +455,7 @@ TEST(Prefetcher, HandsOverWhatWasThrownAtTheStepThatItWasThrownFor) {
     return rows_of(step);
   });
   for (int64_t step = 0; step < 3; ++step) EXPECT_EQ(prefetcher.next().ids.front(), step * 10);
-  try {
-    prefetcher.next();
-    FAIL() << "the error was swallowed";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "series 7 is torn");
-  }
+  EXPECT_EQ(support::thrown_by([&] { prefetcher.next(); }), "series 7 is torn");
 }
 
 TEST(Prefetcher, NamesTheStepThatIsNotReadyInTime) {
@@ -479,13 +466,7 @@ TEST(Prefetcher, NamesTheStepThatIsNotReadyInTime) {
     return rows_of(step);
   });
   prefetcher.next();
-  try {
-    prefetcher.next();
-    FAIL() << "nothing was ready";
-  } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("rows of step 1 were not ready"), std::string::npos)
-        << error.what();
-  }
+  EXPECT_THAT(support::thrown_by([&] { prefetcher.next(); }), testing::HasSubstr("rows of step 1 were not ready"));
   gate.set_value();
 }
 
@@ -541,18 +522,6 @@ ParameterList some_parameters() {
   parameters.add("b.small", at::arange(2, at::kFloat));
   parameters.add("b.scalar", at::full({}, 5.0F));
   return parameters;
-}
-
-void on_ranks(int world, const std::function<void(Comm&)>& body) {
-  EmulatedWorld emulated(world, 20);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      const std::unique_ptr<Comm> comm = emulated.comm(rank);
-      body(*comm);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Shards, CutRowsAsTorchChunkDoesAndKeepSmallTensorsWhole) {
@@ -636,14 +605,9 @@ class BufferedTask : public Task {
 
 TEST(UpdateLoad, ABufferThatTheOtherRunDoesNotKeepIsAsAtTheBeginning) {
   RunConfig config;
-  const std::unique_ptr<Comm> comm = make_solo_comm();
   TraceWriter trace("", {"", 0, 1, "", TraceLevel::off, "real"});
   BufferedTask task;
-  RankContext context;
-  context.config = &config;
-  context.comm = comm.get();
-  context.trace = &trace;
-  context.task = &task;
+  const RankContext context = context_of(config, trace, task);
   Update update(context);
   SnapshotBytes snapshot{{"w", bytes_of(at::full({3}, 7.0F))}, {"buffer/old", bytes_of(at::full({2}, 9.0F))}};
   for (int step = 0; step < 2; ++step) {
