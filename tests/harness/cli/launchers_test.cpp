@@ -203,8 +203,10 @@ class Container {
                                " unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc sh -c \"$0\" sh \"$@\"";
     return {"/bin/sh", "-c", inside, own};
   }
-  /// As if the power of the host at the other end went.
-  void end_processes() const { EXPECT_TRUE(says_yes("ip netns pids " + name_ + " | xargs kill -KILL")); }
+  /// As if the power of the host at the other end went. Who has ended meanwhile needs no signal.
+  void end_processes() const {
+    EXPECT_TRUE(says_yes("for pid in $(ip netns pids " + name_ + "); do kill -KILL $pid || ! kill -0 $pid; done"));
+  }
   /// A cut one loses all, both ways, and nobody says so: each end takes the other for one that is not there.
   void cable(bool whole) const {
     for (const auto& [neighbours, other] : ends_)
