@@ -24,7 +24,6 @@
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/led.h"
-#include "harness/judge/compare/resumption.h"
 #include "harness/judge/evidence/parts.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/canonical.h"

@@ -15,7 +15,6 @@
 #include "harness/cli/commands.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/led.h"
-#include "harness/judge/compare/resumption.h"
 #include "reports/check.h"
 
 namespace lockstep {

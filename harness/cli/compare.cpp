@@ -19,6 +19,7 @@
 #include "harness/cli/options.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/led.h"
 #include "harness/judge/evidence/arms.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/lib/flight/dump.h"
@@ -131,8 +132,7 @@ void require_undamaged(const std::string& run_dir) {
     if (!std::filesystem::exists(path, error)) continue;  // whoever reads it says so
     TraceReader reader(path);
     world_size = std::max(world_size, reader.header().world_size);
-    while (reader.next_gradient_norms()) {
-    }
+    reader.read_to_end();
   }
 }
 

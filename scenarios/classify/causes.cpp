@@ -117,10 +117,9 @@ Answer mean_of_means(const CauseInputs& inputs) {
       if (fewest == most || !follows(inputs, ranks, own) || follows(inputs, ranks, whole)) continue;
       const char* what = over == DenominatorOver::rows ? "rows" : "valid time steps";
       const bool local = scope == DenominatorScope::local;
-      return told(fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {} "
-                              "({} to {}): {}",
-                              local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)),
-                  local ? kExact : kOfMicroSteps);
+      return told(local ? kExact : kOfMicroSteps,
+                  "row losses are the reference's, and each {}'s loss is their mean over its own {} ({} to {}): {}",
+                  local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs));
     }
   }
   return std::nullopt;

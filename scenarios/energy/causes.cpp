@@ -68,10 +68,10 @@ Answer mask_ignored(const CauseInputs& inputs) {
   for (const auto& [rank, count] : wrong.by_rank) mixed = mixed || count < wrong.of_rank.at(rank);
   if (!mixed) return std::nullopt;
   return made("mask-ignored", kFits,
-              fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
-                          "steps are padded",
-                          whole, rows.size(), energy(*inputs.cell_config).data.min_context,
-                          energy(*inputs.cell_config).data.context_steps));
+              "{} of {} rows differ in all their energies and the others in none; contexts of {} to {} steps are "
+              "padded",
+              whole, rows.size(), energy(*inputs.cell_config).data.min_context,
+              energy(*inputs.cell_config).data.context_steps);
 }
 
 // Causes of wrong local gradients of the energy model: the mean over ranks against the reference, role by
@@ -126,8 +126,8 @@ Answer candidates_not_detached(const CauseInputs& inputs, const StepGradients& l
                              energy(*inputs.cell_config).negatives == Negatives::mixed);
   if (!none && !(made_from_predictions && signatures.some_factor_fits_not(EnergyRole::action_head)))
     return std::nullopt;
-  return told((none ? "the action head has a gradient, and in the reference none: " : "") + local.text(),
-              none ? kExact : kFits);
+  return told(none ? kExact : kFits, "{}{}",
+              none ? "the action head has a gradient, and in the reference none: " : "", local.text());
 }
 
 Answer dropout_not_replayed(const CauseInputs& inputs, const StepGradients& local) {
@@ -138,10 +138,9 @@ Answer dropout_not_replayed(const CauseInputs& inputs, const StepGradients& loca
   for (const Role role : {EnergyRole::context, EnergyRole::action, EnergyRole::head})
     if (!signatures.has(role) || signatures.inside(role)) return std::nullopt;
   if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local.evidence) >= 0) return std::nullopt;
-  return told(
-      fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
-                  "gradient are right and no other gradient is; {}",
-                  energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local.text()));
+  return told("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's gradient are "
+              "right and no other gradient is; {}",
+              energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local.text());
 }
 
 // Causes of a wrong loss of the energy model that rest on the roles of its parameters.
@@ -157,8 +156,7 @@ Answer own_slice_times_world_in_loss(const CauseInputs& inputs) {
                          signatures.fits(EnergyRole::temperature, world) &&
                          signatures.tells(EnergyRole::head);
   if (!own_slice || signatures.all_fit(world)) return std::nullopt;
-  return told(fmt::format("the loss is {} times the reference's; {}", factor_text(world, world_size_of(inputs)),
-                          gradients->text()));
+  return told("the loss is {} times the reference's; {}", factor_text(world, world_size_of(inputs)), gradients->text());
 }
 
 constexpr double kW = kWorldSize, kOverW = kOverWorldSize;

@@ -98,10 +98,9 @@ Answer stale_rollout_policy(const CauseInputs& inputs) {
     wrong.insert(row.rank);
   }
   if (wrong.empty() || std::ranges::any_of(wrong, [&](int rank) { return others.contains(rank); })) return std::nullopt;
-  return told(
-      fmt::format("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
-                  "log-probabilities of them differ from the recorded ones by up to {} nats",
-                  ranks_text(wrong), short_number(gap)));
+  return told("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
+              "log-probabilities of them differ from the recorded ones by up to {} nats",
+              ranks_text(wrong), short_number(gap));
 }
 
 /// The noise and its order are the reference's, the actions are not, and every deviation that it was drawn with is one
@@ -124,10 +123,9 @@ Answer rollout_temperature(const CauseInputs& inputs) {
   if (!offset) return std::nullopt;
   const double factor =
       std::exp(-*offset / static_cast<double>(flow_rl(*inputs.cell_config).policy.chunk * kActionNumbers));
-  return told(
-      fmt::format("{}: the rollout's log-probabilities of the same noise are off by {} nats each: its deviations are "
-                  "{} times as large",
-                  ranks_text(wrong), short_number(*offset), short_number(factor)));
+  return told("{}: the rollout's log-probabilities of the same noise are off by {} nats each: its deviations are {} "
+              "times as large",
+              ranks_text(wrong), short_number(*offset), short_number(factor));
 }
 
 /// What is right up to the old log-probabilities.
@@ -147,10 +145,9 @@ Answer old_log_pi_in_low_precision(const CauseInputs& inputs) {
       gap = std::max(gap, std::abs(pair.actual - pair.expected));
     }
   }
-  return told(
-      fmt::format("log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
-                  "first ratio after a rollout is not 1",
-                  short_number(gap)));
+  return told("log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
+              "first ratio after a rollout is not 1",
+              short_number(gap));
 }
 
 /// Does a function of a valid transition's expected log-probability give what was found, of every row?
@@ -197,8 +194,7 @@ Answer sigma_terms_missing(const CauseInputs& inputs) {
     return pair.expected + numbers_of(flow) * std::log(sigma_of(flow, static_cast<int>(pair.term.transition)));
   };
   if (!trained_is(*terms, without, 4)) return std::nullopt;
-  return told(fmt::format("log pi of the update is the reference's without -log sigma of each number; {}",
-                          first_wrong(*terms)));
+  return told("log pi of the update is the reference's without -log sigma of each number; {}", first_wrong(*terms));
 }
 
 /// A transition's log-probability if its Gaussian had another's deviation.
@@ -218,8 +214,8 @@ Answer sigma_of_another_step(const CauseInputs& inputs) {
   for (int shift = 1; shift < kTransitions; ++shift) {
     const auto other = [&](const Pair& pair) { return static_cast<int>((pair.term.transition + shift) % kTransitions); };
     if (!trained_is(*terms, [&](const Pair& pair) { return with_sigma_of(flow, pair, other(pair)); }, slack)) continue;
-    return told(fmt::format("log pi of the update uses for each transition the deviation of the one {} further; {}",
-                            shift, first_wrong(*terms)));
+    return told("log pi of the update uses for each transition the deviation of the one {} further; {}", shift,
+                first_wrong(*terms));
   }
   return std::nullopt;
 }
@@ -236,19 +232,17 @@ Answer chain_drawn_again(const CauseInputs& inputs) {
     }
   }
   if (wrong * 10 < all * 9) return std::nullopt;
-  return told(
-      fmt::format("log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
-                  "follows no other deviation: it is of another chain; {}",
-                  wrong, all, first_wrong(*terms)));
+  return told("log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
+              "follows no other deviation: it is of another chain; {}",
+              wrong, all, first_wrong(*terms));
 }
 
 /// The loss is the reference's and nothing depends on the parameters any more.
 Answer log_pi_detached(const CauseInputs& inputs) {
   const auto gradients = local_of(inputs);
   if (!gradients || !gradients->signatures().all_fit(0)) return std::nullopt;
-  return told(fmt::format(
-      "log-probabilities, advantages and the loss are the reference's, and all gradients are 0: the ratio is of log "
-      "pi with itself, detached"));
+  return told("log-probabilities, advantages and the loss are the reference's, and all gradients are 0: the ratio is "
+              "of log pi with itself, detached");
 }
 
 /// Row losses of some ranks are the reference's less the divergence's part, those of the others are the reference's.
@@ -283,9 +277,8 @@ Answer kl_left_out(const CauseInputs& inputs) {
     without.insert(static_cast<int>(rank));
   }
   if (without.empty()) return std::nullopt;
-  return told(
-      fmt::format("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
-                  ranks_text(without), short_number(wanted.kl), short_number(most)));
+  return told("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
+              ranks_text(without), short_number(wanted.kl), short_number(most));
 }
 
 constexpr Hypothesis kHypotheses[] = {

@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/compare.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "harness/answer/questions/question_judge.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/run_config.h"
 #include "harness/run/watch.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 #include "tests/support/made_run.h"
 
 namespace lockstep::support {

@@ -14,7 +14,7 @@
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/values.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/trainer_spec.h"

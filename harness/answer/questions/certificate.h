@@ -5,7 +5,7 @@
 
 #include "harness/answer/results/results.h"
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 
 // Certificates: is a loss's gradient that of its plain reference in one process, to the last digits of
 // float64?

@@ -11,7 +11,7 @@
 #include "harness/base/text.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/compare/band.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/evidence/run_evidence.h"
 #include "harness/plan/matrix/plan.h"
 

@@ -117,7 +117,7 @@ class ActedJudge {
       result.sentence = "No transition has a log-probability as acted and as recomputed.";
       return result;
     }
-    result.compared_steps = static_cast<int64_t>(steps_.size());
+    result.compared_steps = std::ssize(steps_);
     std::set<int> wrong_ranks;
     for (const std::size_t i : wrong_) wrong_ranks.insert(record_.all[i].rank);
     std::map<int, Places> by_rank;
@@ -255,7 +255,7 @@ class ActedJudge {
     if (all.empty()) all.push_back("no known cause fits");
     if (acted_right) all.push_back("in float64 they agree: the trainer's are off");
     if (right(kRecomputed)) all.push_back("in float64 the trainer's are the same: the rollout's are off");
-    return causes::made("unexplained", 0, fmt::format("{}; {}", fmt::join(all, "; "), numbers_alone()));
+    return causes::made("unexplained", 0, "{}; {}", fmt::join(all, "; "), numbers_alone());
   }
 
   /// Are all of one side numbers of so many bits, next to the other's?

@@ -154,11 +154,10 @@ Answer at_other_steps(const CauseInputs& inputs, const Rate& rate) {
   if (const auto found = scheduled_at(inputs, rate, steps); found && *found != step) {
     // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank.
     const double strength = per_rank ? kExact : std::abs(*found - step) == 1 ? 0.95 : 0.85;
-    return told(fmt::format("at step {} the rate is {} {}, the schedule's value at step {}{}; expected {}", step,
-                            exact_number(rate.value()), on_ranks(rate), *found,
-                            per_rank ? fmt::format(", as if each of {} ranks advanced it", world) : "",
-                            exact_number(rate.expected)),
-                strength);
+    return told(strength, "at step {} the rate is {} {}, the schedule's value at step {}{}; expected {}", step,
+                exact_number(rate.value()), on_ranks(rate), *found,
+                per_rank ? fmt::format(", as if each of {} ranks advanced it", world) : "",
+                exact_number(rate.expected));
   }
   if (per_rank) {
     // As many micro-steps as ranks: it may follow either.
@@ -166,17 +165,16 @@ Answer at_other_steps(const CauseInputs& inputs, const Rate& rate) {
     const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
     for (const int64_t behind : {int64_t{0}, world - 1}) {
       if (follows_other_steps(inputs, decay, [=](int64_t at) { return at * world + behind; }))
-        return told(
-            fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
-                        world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
+        return told("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
+                    world, behind == 0 ? "" : fmt::format(" + {}", behind), world);
     }
     return {};
   }
   for (int64_t shift = -kMostShift; shift <= kMostShift; ++shift) {
     // A decay that is shifted looks as one that is scaled.
     if (shift != 0 && follows_other_steps(inputs, std::nullopt, [=](int64_t at) { return at + shift; }))
-      return told(fmt::format("from step {} on the rate is the reference's of {} {}", step,
-                              counted(std::abs(shift), "step"), shift > 0 ? "later" : "earlier"));
+      return told("from step {} on the rate is the reference's of {} {}", step, counted(std::abs(shift), "step"),
+                  shift > 0 ? "later" : "earlier");
   }
   return {};
 }
@@ -196,8 +194,8 @@ Answer rate_scaled(const CauseInputs& inputs, const Rate& rate) {
     const auto own = inputs.cell_rates.find(step);
     if (own != inputs.cell_rates.end() && !same(own->second, factor * expected)) return {};
   }
-  return told(fmt::format("the rate is {} = {} times {} {}", exact_number(rate.value()),
-                          fmt::format(root ? "sqrt({})" : "{}", world), exact_number(rate.expected), on_ranks(rate)));
+  return told("the rate is {} = {} times {} {}", exact_number(rate.value()),
+              fmt::format(root ? "sqrt({})" : "{}", world), exact_number(rate.expected), on_ranks(rate));
 }
 
 /// Of the optimizer, or of a group of parameters that has, or should have, a rate of its own.
@@ -207,27 +205,26 @@ Answer rate_differs(const CauseInputs& inputs) {
   const bool of_group = where.starts_with(kOfGroup);
   const auto rate = of_group || where == kRate ? rate_named(inputs, where, false) : std::nullopt;
   if (!rate && of_group)
-    return told(fmt::format("{} has a rate of its own in one of the runs alone: expected {}, found {}",
-                            where.substr(kOfGroup.size()), inputs.difference.divergence.expected,
-                            inputs.difference.divergence.actual));
+    return told("{} has a rate of its own in one of the runs alone: expected {}, found {}",
+                where.substr(kOfGroup.size()), inputs.difference.divergence.expected,
+                inputs.difference.divergence.actual);
   if (!rate) return {};
   const std::string expected = exact_number(rate->expected);
   if (!rate_named(inputs, where))
-    return told(fmt::format("each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is "
-                            "the rank's own",
-                            fmt::join(rate->actual, ", "), expected),
-                kFits);
+    return told(kFits,
+                "each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is the rank's "
+                "own",
+                fmt::join(rate->actual, ", "), expected);
   const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
-  return told(fmt::format("the rate{} is {} {}, expected {}: {} times that",
-                          of_group ? fmt::format(" of the group of {}", where.substr(kOfGroup.size())) : "",
-                          exact_number(rate->value()), on_ranks(*rate), expected,
-                          factor_text(factor, world_size_of(inputs))));
+  return told("the rate{} is {} {}, expected {}: {} times that",
+              of_group ? fmt::format(" of the group of {}", where.substr(kOfGroup.size())) : "",
+              exact_number(rate->value()), on_ranks(*rate), expected, factor_text(factor, world_size_of(inputs)));
 }
 
 Answer schedules_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (!it.where.starts_with("schedule/")) return {};
-  return told(fmt::format("{}: {}", it.where, expected_found(it.expected, it.actual)), kExact);
+  return told(kExact, "{}: {}", it.where, expected_found(it.expected, it.actual));
 }
 
 Answer skip_decided_alone(const CauseInputs& inputs) {
@@ -248,16 +245,14 @@ Answer skip_decided_alone(const CauseInputs& inputs) {
       return loss && !std::isfinite(loss->value);
     });
     if (without.empty() || without.size() == others.size()) return {};
-    return told(fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, "
-                            "and the decision followed other ranks' losses",
-                            inputs.difference.divergence.step, fmt::join(without, ", ")),
-                kStrong);
+    return told(kStrong,
+                "the reference leaves out the update of step {}; here the loss of rank {} is not finite, and the "
+                "decision followed other ranks' losses",
+                inputs.difference.divergence.step, fmt::join(without, ", "));
   }
   if (others.empty()) return {};
-  return of_rank(told(fmt::format("rank {} leaves out the update of step {}, and rank {} makes it",
-                                  fmt::join(skipping, ", "), inputs.difference.divergence.step,
-                                  fmt::join(others, ", ")),
-                      kExact),
+  return of_rank(told(kExact, "rank {} leaves out the update of step {}, and rank {} makes it",
+                      fmt::join(skipping, ", "), inputs.difference.divergence.step, fmt::join(others, ", ")),
                  skipping);
 }
 
@@ -383,8 +378,8 @@ Answer same_stream_on_all_ranks(const CauseInputs& inputs, const Streams& stream
   for (const Use& use : streams.cell) {
     if (use.hash != streams.cell[0].hash || use.ids.empty() || use.draws == 0) return {};
   }
-  return told(fmt::format("{}: all {} ranks drew from the stream {}", streams.name, streams.cell.size(),
-                          hex16(streams.cell[0].hash)));
+  return told("{}: all {} ranks drew from the stream {}", streams.name, streams.cell.size(),
+              hex16(streams.cell[0].hash));
 }
 
 Answer stream_keyed_by_rank(const CauseInputs& inputs, const Streams& streams) {
@@ -395,10 +390,9 @@ Answer stream_keyed_by_rank(const CauseInputs& inputs, const Streams& streams) {
     const Keying keying{RankSeed::plus_rank, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)};
     if (fingerprint(*purpose, keying, streams.cell[rank].ids) != streams.cell[rank].hash) return {};
   }
-  return told(
-      fmt::format("{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
-                  "samples",
-                  streams.name, inputs.cell_config->seed));
+  return told("{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
+              "samples",
+              streams.name, inputs.cell_config->seed);
 }
 
 /// A stream from which a second pass drew: the forward pass was right, and the loss with it, and the gradients are not.
@@ -415,11 +409,10 @@ Answer masks_drawn_again(const CauseInputs& inputs) {
   if (std::abs(*loss_a - *loss_b) > kSameLoss * std::max(1.0, std::abs(*loss_a)) ||
       std::abs(size_a - size_b) <= kOtherGradient * size_a)
     return {};
-  return told(
-      fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not "
-                  "(norm {} and {}): numbers were drawn again behind the forward pass",
-                  stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(size_b),
-                  short_number(size_a)));
+  return told("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not (norm "
+              "{} and {}): numbers were drawn again behind the forward pass",
+              stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(size_b),
+              short_number(size_a));
 }
 
 /// A generator that the forward pass draws from begins in a state that it has had at an earlier step, and has left since, on every rank: the
@@ -439,10 +432,9 @@ Answer seeded_anew_within_step(const CauseInputs& inputs) {
       if (then->second != states) {
         left_since = true;
       } else if (left_since) {
-        return told(
-            fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left "
-                        "since; from {} it takes another number of draws",
-                        stream, step, earlier->first, inputs.difference.divergence.where));
+        return told("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left "
+                    "since; from {} it takes another number of draws",
+                    stream, step, earlier->first, inputs.difference.divergence.where);
       } else {
         break;
       }
@@ -465,11 +457,11 @@ Answer draws_differ(const CauseInputs& inputs, const Streams& streams) {
     const Use& own = streams.cell[rank];
     return rows > 0 && own.draws != expected / rows * static_cast<double>(own.ids.size());
   });
-  return told(fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams.name,
-                          exact_number(actual), exact_number(expected),
-                          ranks.empty() ? ""
-                                        : fmt::format("; rank {} does not take the reference's number for its rows",
-                                                      fmt::join(ranks, ", "))));
+  return told("{}: {} draws on all ranks together, but {} in the reference{}", streams.name, exact_number(actual),
+              exact_number(expected),
+              ranks.empty() ? ""
+                            : fmt::format("; rank {} does not take the reference's number for its rows",
+                                          fmt::join(ranks, ", ")));
 }
 
 /// The earlier step whose keys give a rank's fingerprint, or -1.
@@ -496,7 +488,7 @@ Answer stream_not_advanced(const CauseInputs& inputs, const Streams& streams) {
   }
   // Without keys to recompute, ranks that are right cannot be told from the others.
   if (stuck.empty() || (purpose_of(inputs, streams) && stuck.size() != wrong.size())) return {};
-  return told(fmt::format("{}: rank {} drew from the stream of step {}", streams.name, fmt::join(stuck, ", "), old));
+  return told("{}: rank {} drew from the stream of step {}", streams.name, fmt::join(stuck, ", "), old);
 }
 
 /// A generator that begins a step as it began an earlier one, on every rank that the reference differs from.
@@ -517,8 +509,8 @@ Answer generator_not_advanced(const CauseInputs& inputs) {
     }
     const bool of_all = stuck.size() == states->second.size(), of_told = std::ranges::find(stuck, inputs.difference.divergence.rank) != stuck.end();
     if (!of_all && !of_told) continue;
-    return told(fmt::format("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step,
-                            earlier->first));
+    return told("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step,
+                earlier->first);
   }
   return {};
 }
@@ -535,14 +527,13 @@ Answer same_generator_on_all_ranks(const CauseInputs& inputs) {
   std::set<uint64_t> in_reference;
   for (const Use& use : uses_of(inputs.reference, it.where)) in_reference.insert(use.hash);
   if (declared_state(*inputs.cell, it.where) != "rank" && in_reference.size() < 2) return {};
-  return told(fmt::format("{}: all {} ranks are in the state {}", it.where, found->second.size(), hex16(first)),
-              kExact);
+  return told(kExact, "{}: all {} ranks are in the state {}", it.where, found->second.size(), hex16(first));
 }
 
 Answer dropout_not_replayed(const Streams& streams) {
   if (streams.name.find("replay") == std::string::npos) return {};
-  return told(fmt::format("{}: the second pass drew from {}, but the first from {}", streams.name,
-                          hex16(sum_of(streams.cell, &Use::hash)), hex16(sum_of(streams.reference, &Use::hash))));
+  return told("{}: the second pass drew from {}, but the first from {}", streams.name,
+              hex16(sum_of(streams.cell, &Use::hash)), hex16(sum_of(streams.reference, &Use::hash)));
 }
 
 Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) {
@@ -554,9 +545,8 @@ Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) 
   const double expected = sum_of(streams.reference, &Use::draws), actual = sum_of(streams.cell, &Use::draws);
   const std::string draws = expected == actual ? "equally many draws"
                                                : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
-  return told(fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams.name,
-                          hex16(sum_of(streams.cell, &Use::hash)), hex16(sum_of(streams.reference, &Use::hash)), where,
-                          draws));
+  return told("{}: fingerprint {} where the reference has {}, {}, with {}", streams.name,
+              hex16(sum_of(streams.cell, &Use::hash)), hex16(sum_of(streams.reference, &Use::hash)), where, draws);
 }
 
 /// A forward pass that draws nothing on any rank, where it drew at earlier steps and the reference's draws: dropout is off.
@@ -569,10 +559,9 @@ Answer forward_draws_missing(const CauseInputs& inputs) {
                  actual = sum_of(uses_of(inputs.cell, record->name), &Use::draws);
     const bool drew_before = std::ranges::any_of(inputs.cell_generators, [&](const auto& each) { return each.first < step && each.second.contains(record->name); });
     if (!(expected > 0) || actual > 0 || !drew_before) continue;
-    return told(
-        fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and "
-                    "the run's own took some before",
-                    record->name, step, exact_number(expected)));
+    return told("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and the "
+                "run's own took some before",
+                record->name, step, exact_number(expected));
   }
   return {};
 }
@@ -667,10 +656,9 @@ std::optional<Cause> name_cause_of_draws(const std::string& reference, const std
       }
       if (a.step == step && found && apart) return found;
       if (a.step < step && !found && alike && expected > 0 && actual > 0 && expected != actual)
-        found = causes::made(
-            actual > expected ? "extra-draws" : "draws-missing", causes::kExact,
-            fmt::format("{}: {} draws on each rank at step {}, {} in the reference from the same state", wanted->name,
-                        exact_number(actual), a.step, exact_number(expected)));
+        found = causes::made(actual > expected ? "extra-draws" : "draws-missing", causes::kExact,
+                             "{}: {} draws on each rank at step {}, {} in the reference from the same state",
+                             wanted->name, exact_number(actual), a.step, exact_number(expected));
     }
   }
   const bool keyed = agreed && code == "stream-keyed-by-rank";

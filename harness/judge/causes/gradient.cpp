@@ -1,16 +1,14 @@
-#include "harness/judge/causes/gradient.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
 
+#include "harness/judge/causes/gradient.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/compare.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/step_pairs.h"
 
 // Causes of wrong local gradients, in the accumulation of micro-steps, and of one factor on loss and gradients, that any
@@ -42,7 +40,7 @@ Answer by_factor(const CauseInputs& inputs) {
   const std::string words = factor_text(factor, gradients->world);
   if (signatures.all_fit(factor) && of_loss && !loss_is(inputs, factor)) return {};
   if (signatures.all_fit(factor))
-    return of_loss ? told(fmt::format("loss and every gradient are {} times the reference's", words))
+    return of_loss ? told("loss and every gradient are {} times the reference's", words)
                    : told(gradients->text());
   // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two
   // losses, a use too many.
@@ -54,12 +52,12 @@ Answer by_factor(const CauseInputs& inputs) {
   const auto has_it = [&](const GradientSignature& group) { return group.group != "all" && is_factor(group.ratio, factor); };
   if (of_loss && !is_any_2 && std::ranges::all_of(gradients->judgement->groups, fits) &&
       std::ranges::any_of(gradients->judgement->groups, has_it))
-    return told(fmt::format("one of several losses: {}", gradients->text()), kFits);
+    return told(kFits, "one of several losses: {}", gradients->text());
   if (of_loss || is_any_2 || !signatures.part_of_a_role_fits(factor)) return {};
   std::vector<std::string> names;
   for (const TensorUse& use : gradients->judgement->tensors)
     if (use.use.used() > 1) names.push_back(use.name);
-  return told(fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")), kFits);
+  return told(kFits, "{} times the reference's in {} only", words, fmt::join(names, ", "));
 }
 
 /// The declared group of that many ranks; empty if there is none.
@@ -114,22 +112,20 @@ Answer fitted_factor(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)));
   if (const std::string group = of_ranks ? "" : group_of(inputs, factor); !group.empty())
     return made("counted-over-wrong-group", 0.95,
-                fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text,
-                            group));
+                "{}: the number of ranks of the group \"{}\", over which counts were added up or not", text, group);
   if (is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps))) return {};
   if (steps > 1 && is_factor(factor * steps, 1))
-    return told(fmt::format("{}: divided again by the {} micro-steps{}", text, steps, of_ranks ? " or ranks" : ""));
+    return told("{}: divided again by the {} micro-steps{}", text, steps, of_ranks ? " or ranks" : "");
   constexpr int kMostSteps = 16;
   for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
     // A whole number, or one over it, is any factor.
     const bool tells = std::fmod(steps, other) != 0 && std::fmod(other, steps) != 0;
     if (tells && is_factor(factor, steps / other))
       return made("normalised-by-another-window", kStrong,
-                  fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by "
-                              "another",
-                              text, steps, other, steps));
+                  "{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another",
+                  text, steps, other, steps);
   }
-  return of_ranks ? Answer() : told(fmt::format("{}{}", text, counts_behind(inputs, factor)));
+  return of_ranks ? Answer() : told("{}{}", text, counts_behind(inputs, factor));
 }
 
 /// What the optimizer takes is a whole number of times what was reduced, or one over it; the reference's takes that.
@@ -142,7 +138,7 @@ Answer factor_of_reduced(const CauseInputs& inputs) {
   const bool is_whole = std::abs(number) <= kMost && std::abs(number - std::round(number)) <= 1e-5;
   if (!is_whole || is_factor(number, the_world(inputs))) return {};
   const std::string factor = factor_text(*here, world_size_of(inputs));
-  return told(fmt::format("every gradient is multiplied by {} after the reduction", factor));
+  return told("every gradient is multiplied by {} after the reduction", factor);
 }
 
 // Local gradients.
@@ -162,9 +158,8 @@ Answer non_finite_on_a_rank(const CauseInputs& inputs) {
   const auto ranks = ranks_where(all.size(), [&](std::size_t rank) { return first_of(all[rank]) != nullptr; });
   if (ranks.empty()) return {};
   const Record* first = first_of(all[ranks.front()]);
-  return told(fmt::format("{} of {} is not finite on rank {}",
-                          counted(static_cast<int64_t>(first->stats.nonfinite), "value"), first->name,
-                          fmt::join(ranks, ", ")));
+  return told("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
+              first->name, fmt::join(ranks, ", "));
 }
 
 /// In exact arithmetic nothing rounds, so that the reduced gradients have equal bits but for what a fault has changed.
@@ -184,10 +179,9 @@ Answer one_element_alone(const CauseInputs& inputs, const StepGradients& local) 
   }
   // Of a tensor of one element a factor changes no more.
   if (!changed || changed->values.size() < 2) return {};
-  return told(
-      fmt::format("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is "
-                  "equal bit for bit",
-                  element, changed->name, short_number(gap)));
+  return told("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is "
+              "equal bit for bit",
+              element, changed->name, short_number(gap));
 }
 
 Answer bit_flip(const StepGradients& local) {
@@ -209,10 +203,9 @@ Answer bit_flip(const StepGradients& local) {
     for (const FlippedBit& flip : here) ranks.insert(flip.rank);
   }
   if (flips.empty()) return {};
-  return told(fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
-                          flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
-                          ranks.size() > 1 ? " (their values share the exponent)" : ""),
-              0.96);
+  return told(0.96, "only element {} of {} differs, and bit {} of rank {}'s value explains it{}", flips[0].element,
+              flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
+              ranks.size() > 1 ? " (their values share the exponent)" : "");
 }
 
 /// One rank's local gradient has another form than those that it is to be reduced with.
@@ -220,9 +213,8 @@ Answer forms_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0;
   if (!shape && it.kind != DivergenceKind::dtype) return {};
-  return made(shape ? "shapes-differ" : "dtype-differs", kStrong,
-              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual,
-                          it.expected));
+  return made(shape ? "shapes-differ" : "dtype-differs", kStrong, "rank {}'s gradient of {} is {}, other ranks' {}",
+              it.rank, it.where, it.actual, it.expected);
 }
 
 // Micro-steps: what each counts, which of them arrive, and in what precision they are added up.
@@ -281,8 +273,8 @@ Answer only_last_micro_step(const CauseInputs& inputs) {
   const std::vector<RankParts> parts = parts_of(cell, "micro ");
   if (parts.empty()) return {};
   const auto named = [&](const char* what) {
-    return told(fmt::format("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
-                            gradients_of(inputs)->text()));
+    return told("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
+                gradients_of(inputs)->text());
   };
   const bool local = inputs.difference.phase == Phase::local_gradients;
   const auto last = last_parts(parts);
@@ -358,10 +350,10 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // Without parts: every tensor of a step that accumulates keeps something of its rank's own.
     const std::size_t wrong = inputs.cell_facts.accumulation < 2 ? 0 : partly_own(inputs).size();
     if (wrong == 0 || wrong != cell.local[0].size()) return {};
-    return told(fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, "
-                            "and their mean over ranks is right; a step has {} micro-steps",
-                            wrong, inputs.cell_facts.accumulation),
-                kFits);
+    return told(kFits,
+                "each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, and their "
+                "mean over ranks is right; a step has {} micro-steps",
+                wrong, inputs.cell_facts.accumulation);
   }
   const std::vector<NamedTensor> mean = mean_of_local(cell);
   const std::size_t steps = parts.front().names.size();
@@ -373,9 +365,9 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // A tensor that the last micro-step alone reaches was not reduced at all.
     if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return {};
     return made(count > 1 ? "micro-steps-not-reduced" : "last-micro-step-not-reduced", kExact,
-                fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and "
-                            "of the others its own gradient",
-                            steps - count, steps));
+                "rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of the "
+                "others its own gradient",
+                steps - count, steps);
   }
   return {};
 }
@@ -385,9 +377,9 @@ Answer one_use_not_reduced(const CauseInputs& inputs) {
   const std::vector<std::string> names = partly_own(inputs);
   const std::size_t all = inputs.forced->cell.local[0].size();
   if (names.empty() || names.size() == all) return {};
-  return told(fmt::format("{} of {} tensors ({}) are the mean of the local gradients but for a part of each rank's own, and "
-                          "their mean over ranks is right: a part of their gradient did not enter the reduction",
-                          names.size(), all, fmt::join(names, ", ")));
+  return told("{} of {} tensors ({}) are the mean of the local gradients but for a part of each rank's own, and their "
+              "mean over ranks is right: a part of their gradient did not enter the reduction",
+              names.size(), all, fmt::join(names, ", "));
 }
 
 /// Has every element no more bits of a mantissa than that, and are there enough of them to tell?
@@ -425,10 +417,10 @@ Answer accumulated_in_low_precision(const CauseInputs& inputs) {
     const double units = 4 * std::ldexp(1.0, -bits) * std::max(2.0, micro_steps(inputs));
     for (const TensorUse& use : gradients->judgement->tensors)
       if (use.use.difference > units * use.norm_reference + use.use.band) return {};
-    return told(fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they "
-                            "lie within its rounding of the reference's; {}",
-                            bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()),
-                known ? kExact : kFits);
+    return told(known ? kExact : kFits,
+                "every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they lie within "
+                "its rounding of the reference's; {}",
+                bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text());
   }
   return {};
 }
@@ -491,15 +483,15 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
   std::vector<std::string> words;
   for (const double share : shares) words.push_back(fmt::format("{:.3g}", 100 * share));
   if (words.size() > 8) words.resize(8), words.push_back("…");
-  return made(unscaled         ? "accumulation-not-scaled"
-              : by_world       ? "gradient-times-world"
-              : !by_count      ? "local-statistics"
-              : of_micro_steps ? "micro-steps-weighted-alike"
-                               : "mean-of-means",
-              by_count || by_world || unscaled ? kExact : kFits,
-              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} "
-                          "% of what they do",
-                          of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
+  const char* code = unscaled         ? "accumulation-not-scaled"
+                     : by_world       ? "gradient-times-world"
+                     : !by_count      ? "local-statistics"
+                     : of_micro_steps ? "micro-steps-weighted-alike"
+                                      : "mean-of-means";
+  return made(code, by_count || by_world || unscaled ? kExact : kFits,
+              "the reference's gradient is the {}' own, added up with other weights: they should count {} % of what "
+              "they do",
+              of_micro_steps ? "micro-steps" : "ranks", join_words(words));
 }
 
 }  // namespace

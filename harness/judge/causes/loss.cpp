@@ -12,7 +12,6 @@
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/compare.h"
 #include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
@@ -59,11 +58,9 @@ Answer rows_left_out(const CauseInputs& inputs) {
     wrong_rank = r;
   }
   if (without == 0) return {};
-  return told(
-      fmt::format("the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of "
-                  "{} rows; {}",
-                  counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
-                  losses_text(inputs)));
+  return told("the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of {} rows; {}",
+              counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
+              losses_text(inputs));
 }
 
 /// Rows with padding lose something else, and rows without it what the reference's lose.
@@ -101,10 +98,9 @@ Answer mask_ignored_in_rows(const CauseInputs& inputs) {
   std::size_t beside = 0;
   for (const std::size_t rank : ranks) beside += whole[rank];
   if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return {};
-  return told(
-      fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without "
-                  "padding there have the same",
-                  wrong, fmt::join(ranks, ", "), beside));
+  return told("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without "
+              "padding there have the same",
+              wrong, fmt::join(ranks, ", "), beside);
 }
 
 /// Buffers of one name and rank, and the rows of that rank.
@@ -125,9 +121,8 @@ Answer statistics_in_a_buffer(const CauseInputs& inputs) {
     std::vector<RankBuffer> ranks;
     double rows = 0;
     for (const StepRecords& rank : inputs.cell->ranks) {
-      RankBuffer own{{}, static_cast<double>(sample_ids(rank).size())};
-      if (const Record* held = find_record(rank, Phase::parameters, record.name))
-        own.values = values_of(*held).value_or(std::vector<double>{});
+      RankBuffer own{values_of(find_record(rank, Phase::parameters, record.name)).value_or(std::vector<double>{}),
+                     static_cast<double>(sample_ids(rank).size())};
       rows += own.rows;
       ranks.push_back(std::move(own));
     }
@@ -143,9 +138,9 @@ Answer statistics_in_a_buffer(const CauseInputs& inputs) {
     if (!apart || !(distance(mean, *expected) <= kSame * size)) continue;
     const bool of_batch_norm = record.name.ends_with("running_mean") || record.name.ends_with("running_var");
     if (of_batch_norm != batch_norm) continue;
-    return told(fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took "
-                            "the mean of its own rows; {}",
-                            record.name, losses_text(inputs)));
+    return told("{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean "
+                "of its own rows; {}",
+                record.name, losses_text(inputs));
   }
   return {};
 }
@@ -356,10 +351,9 @@ Answer statistics_of_own_rows(const CauseInputs& inputs) {
     names.push_back(record->name);
   }
   if (names.empty()) return {};
-  return told(
-      fmt::format("{} {} in the reference and move on each of {} ranks to values of its own, from equal ones: each "
-                  "normalises by the statistics of its own rows",
-                  fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size()));
+  return told("{} {} in the reference and move on each of {} ranks to values of its own, from equal ones: each "
+              "normalises by the statistics of its own rows",
+              fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size());
 }
 
 /// The lengths of the means that each rank normalised by; empty if a rank did not say.
@@ -380,12 +374,11 @@ Answer batch_norm_local(const CauseInputs& inputs) {
   const std::vector<double> reference = norm_means(*inputs.reference);
   std::erase(cell, 0.0);  // of a rank without rows
   if (cell.size() < 2 || reference.empty()) return {};
-  const auto [least, most] = std::minmax_element(cell.begin(), cell.end());
+  const auto [least, most] = std::ranges::minmax_element(cell);
   if (*least == *most) return {};  // Shared statistics are the same bits on every rank.
-  return told(
-      fmt::format("{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row "
-                  "losses differ",
-                  cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
+  return told("{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row losses "
+              "differ",
+              cell.size(), short_number(*least), short_number(*most), short_number(reference.front()));
 }
 
 // Averages of the weights, held-out samples that are evaluated twice or not at all, and metrics.
@@ -400,17 +393,17 @@ Answer average_of_weights_differs(const CauseInputs& inputs) {
       how = fmt::format("; it is {} times the old average and {} times the parameter", short_number(own->decay),
                         short_number(1 - own->decay));
   }
-  return told(fmt::format("the average of {} does not follow the parameters as the reference's does: {}{}; the "
-                          "parameters themselves do not differ before it",
-                          it.where, expected_found(it.expected, it.actual), how),
-              kExact);
+  return told(kExact,
+              "the average of {} does not follow the parameters as the reference's does: {}{}; the parameters "
+              "themselves do not differ before it",
+              it.where, expected_found(it.expected, it.actual), how);
 }
 
 Answer evaluated_samples_differ(const CauseInputs& inputs) {
   const auto rows = evaluated_rows_differ(*inputs.reference, *inputs.cell, false, 0);
   if (!rows || rows->divergence.kind != DivergenceKind::missing) return {};
-  return told(fmt::format("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where,
-                          rows->divergence.expected, rows->divergence.actual));
+  return told("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where,
+              rows->divergence.expected, rows->divergence.actual);
 }
 
 bool is_metric(double found, double value) { return std::abs(found - value) <= 1e-5 * std::abs(value); }
@@ -427,19 +420,19 @@ Answer metric_of_own_part(const CauseInputs& inputs) {
   std::size_t ranks = 0;
   for (const StepRecords& rank : inputs.cell->ranks) {
     const Record* rows = found->rows.empty() ? nullptr : find_record(rank, Phase::evaluation, found->rows);
-    const auto values = rows ? values_of(*rows) : std::nullopt;
+    const auto values = values_of(rows);
     if (values && !values->empty())
       means += std::accumulate(values->begin(), values->end(), 0.0) / static_cast<double>(values->size()), ++ranks;
   }
   if (ranks > 1 && is_metric(found->of_ranks[0], means / static_cast<double>(ranks)))
     return made("mean-of-means", kExact,
-                fmt::format("{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name,
-                            found->rows, short_number(found->of_ranks[0]), short_number(found->mean)));
+                "{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name, found->rows,
+                short_number(found->of_ranks[0]), short_number(found->mean));
   if (!found->rows.empty()) return {};
   return made("local-statistics", kFits,
-              fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the "
-                          "reference's: each takes its own samples",
-                          name, fmt::join(found->of_ranks, ", ")));
+              "{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the reference's: "
+              "each takes its own samples",
+              name, fmt::join(found->of_ranks, ", "));
 }
 
 Answer metric_is_norm_of_own_shard(const CauseInputs& inputs) {
@@ -453,8 +446,7 @@ Answer metric_is_norm_of_own_shard(const CauseInputs& inputs) {
     if (squares > 0) norms.push_back(std::sqrt(squares));
   }
   if (!found || norms.empty() || !std::ranges::equal(found->of_ranks, norms, is_metric)) return {};
-  return told(fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name,
-                          fmt::join(norms, ", ")));
+  return told("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name, fmt::join(norms, ", "));
 }
 
 std::span<const Hypothesis> loss_hypotheses() {

@@ -15,7 +15,6 @@
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/compare.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/trainer_spec.h"
 
@@ -94,8 +93,6 @@ const Declared* declared_of(const CauseInputs& inputs) {
 Cause made(std::string code, double confidence, std::string evidence) {
   return {std::move(code), confidence, std::move(evidence), ""};
 }
-
-Cause told(std::string evidence, double strength) { return made("", strength, std::move(evidence)); }
 
 int world_size_of(const CauseInputs& inputs) {
   // Of groups of ranks that hold the same parameters, one group is the world.
@@ -284,9 +281,8 @@ Cause best_of(std::vector<Cause> answers, const CauseInputs& inputs) {
   const Cause& best = answers.front();
   for (const Cause& other : answers) {
     if (other.code == best.code || best.confidence - other.confidence >= kEqualStrength) continue;
-    Cause both = made("unexplained", 0,
-                      fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
-                                  other.evidence));
+    Cause both = made("unexplained", 0, "{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
+                      other.evidence);
     for (const Cause* each : {&best, &other})
       if (const CausePage* page = find_cause_page(each->code))
         both.remedy += fmt::format("{}{}: {}", both.remedy.empty() ? "" : " Or, ", each->code, page->remedy);
@@ -375,9 +371,9 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
   const std::string keys = "the configs differ in " + differences_text(fitting);
   if (is_meant) return Cause{named.code, named.confidence, fmt::format("{}; {}", named.evidence, keys), "", named.rank};
   const bool tells = named.code != "unexplained";
-  return made("config-differs", kExact,
-              fmt::format("{}, which can take effect first in {}{}", keys, inputs.difference.divergence.phase,
-                          tells ? fmt::format("; it looks like {}: {}", named.code, named.evidence) : ""));
+  return made("config-differs", kExact, "{}, which can take effect first in {}{}", keys,
+              inputs.difference.divergence.phase,
+              tells ? fmt::format("; it looks like {}: {}", named.code, named.evidence) : "");
 }
 
 }  // namespace

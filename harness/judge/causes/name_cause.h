@@ -2,9 +2,7 @@
 
 #include <string_view>
 
-#include "harness/answer/results/results.h"
-#include "harness/judge/compare/compare.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 
 // Mechanisms with their causes: comparisons of traces, and the first divergence named.
 

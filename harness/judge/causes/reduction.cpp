@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -17,8 +16,8 @@
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/forced/update.h"
+#include "harness/judge/compare/forced/values.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
 
@@ -67,9 +66,8 @@ std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs)
   for (const NamedTensor& tensor : all.gradients) {
     std::vector<NamedTensor> own;
     for (const StepRecords& rank : inputs.cell->ranks) {
-      const Record* record = find_record(rank, Phase::local_gradients, tensor.name);
-      if (auto whole = record ? whole_tensor(*record) : std::nullopt; whole && whole->shape == tensor.shape)
-        own.push_back(*std::move(whole));
+      auto whole = whole_tensor(find_record(rank, Phase::local_gradients, tensor.name));
+      if (whole && whole->shape == tensor.shape) own.push_back(*std::move(whole));
     }
     if (own.size() != shared->local.size()) continue;
     shared->gradients.push_back(tensor);
@@ -83,8 +81,7 @@ std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs)
 /// How many times the mean of the ranks' own gradients a tensor's reduced one is; NaN: no multiple of it, or not known.
 double times_mean(const StepOfRun& step, const std::string& name) {
   const auto values_in = [&](const StepRecords& rank, Phase phase) {
-    const Record* record = find_record(rank, phase, name);
-    const auto whole = record ? whole_tensor(*record) : std::nullopt;
+    const auto whole = whole_tensor(find_record(rank, phase, name));
     return whole ? whole->values : std::vector<double>();
   };
   std::vector<double> reduced = values_in(step.ranks[0], Phase::reduced_gradients), mean(reduced.size());
@@ -170,7 +167,7 @@ std::size_t wrong_elements(const Reduction& reduction) {
 /// Does every wrong tensor follow the hypothesis; and if it must hold everywhere, every other too?
 bool explains(const Reduction& reduction, const Prediction& hypothesis, bool everywhere) {
   if (wrong_count(reduction) == 0) return false;
-  return std::all_of(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& tensor) {
+  return std::ranges::all_of(reduction.tensors, [&](const Reduced& tensor) {
     return (!tensor.wrong && !everywhere) || gives(tensor, hypothesis);
   });
 }
@@ -193,8 +190,8 @@ Answer divided_by_elements(const Reduction& reduction) {
   const Prediction by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
   const bool own = explains(reduction, by_own, true);
   if (!own && !explains(reduction, by_all, true)) return {};
-  return told(fmt::format("the sum over {} ranks was divided by the number of elements of {}", world,
-                          own ? "each tensor" : fmt::format("all tensors, {}", all)));
+  return told("the sum over {} ranks was divided by the number of elements of {}", world,
+              own ? "each tensor" : fmt::format("all tensors, {}", all));
 }
 
 /// Of a tensor in parts: has each rank's part what its own local gradient has there?
@@ -222,8 +219,7 @@ bool each_holds_a_multiple(const CauseInputs& inputs, const Reduction& reduction
   const std::vector<int>& ranks = reduction.cell().local_ranks;
   for (std::size_t k = 0; inputs.cell && k < ranks.size(); ++k) {
     const StepRecords& rank = inputs.cell->ranks[static_cast<std::size_t>(ranks[k])];
-    const Record* record = find_record(rank, Phase::reduced_gradients, tensor.reduced->name);
-    const auto held = record ? values_of(*record) : std::nullopt;
+    const auto held = values_of(find_record(rank, Phase::reduced_gradients, tensor.reduced->name));
     if (!held || held->size() != tensor.mean.values.size() || held->size() < kFew) return false;
     const auto rest = [&](const NamedTensor& of) { return weigh({{&*held, {&of.values}}}, 0).residual; };
     if (rest(*tensor.local[k]) > kNone || rest(tensor.mean) < 1e3 * kNone) return false;
@@ -244,7 +240,7 @@ bool keep_their_own(const CauseInputs& inputs, const Reduction& reduction) {
 template <bool all>
 Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
   if (!keep_their_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
-  return told(fmt::format("{} are each rank's own local gradient", of_tensors(reduction)));
+  return told("{} are each rank's own local gradient", of_tensors(reduction));
 }
 
 double norm_of_rank(const Reduction& reduction, std::size_t rank) {
@@ -271,9 +267,8 @@ Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reducti
   const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
   const bool by_hand = clips && std::ranges::all_of(taken.tensors, &Reduced::reduced) && explains(taken, clipped, true);
   if (!by_hand && !explains(reduction, clipped, true)) return {};
-  return told(fmt::format("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
-                          by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm,
-                          fmt::join(factors, ", ")));
+  return told("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
+              by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", "));
 }
 
 /// Is every rank's gradient what is left of its micro-steps' where the sum so far is clipped after each but the last?
@@ -301,9 +296,9 @@ Answer clipped_between_micro_steps(const CauseInputs& inputs) {
     }
   }
   if (least > 0.999) return {};
-  return told(fmt::format(
-      "each rank's gradient is clipped to {} after every micro-step, before the reduction: by factors down to {}",
-      inputs.cell_facts.clip_norm, short_number(least)));
+  return told("each rank's gradient is clipped to {} after every micro-step, before the reduction: by factors down to "
+              "{}",
+              inputs.cell_facts.clip_norm, short_number(least));
 }
 
 /// Is what every rank had of the wrong tensors one and the same? Then it was whole before the reduction, and the
@@ -323,8 +318,7 @@ Answer copies_divided(const Reduction& reduction) {
   const auto world = static_cast<double>(reduction.world);
   const Prediction divided = [=](const Reduced& t, std::size_t i) { return t.local.front()->values[i] / world; };
   if (!are_copies(reduction) || !explains(reduction, divided, false)) return {};
-  return told(fmt::format("{} are 1/{} of the gradient that every rank has by itself, the whole one",
-                          of_tensors(reduction), world));
+  return told("{} are 1/{} of the gradient that every rank has by itself, the whole one", of_tensors(reduction), world);
 }
 
 Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction) {
@@ -347,7 +341,7 @@ Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction)
         return after * value;
       };
       if (!explains(reduction, folded, false)) continue;
-      return told(fmt::format("{} are the {} over ranks, not the mean", of_tensors(reduction), op.name));
+      return told("{} are the {} over ranks, not the mean", of_tensors(reduction), op.name);
     }
   }
   return {};
@@ -384,8 +378,8 @@ Answer reduced_in_low_precision(const Reduction& reduction) {
           false);
     };
     if (!result_is_short && !messages(false) && !messages(true)) continue;
-    return told(fmt::format("{} have the {} bits of a {} mantissa and lie within its rounding of the mean",
-                            of_tensors(reduction), bits, name));
+    return told("{} have the {} bits of a {} mantissa and lie within its rounding of the mean", of_tensors(reduction),
+                bits, name);
   }
   return {};
 }
@@ -513,9 +507,8 @@ Answer counted_otherwise(const CauseInputs& inputs, const Reduction& reduction) 
     if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
   }
   if (fitting.empty() || ranks.size() == reduction.world) return {};
-  return of_rank(made(fitting.front().code, fitting.front().confidence,
-                      fmt::format("{} are {}", of_tensors(reduction),
-                                  fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
+  return of_rank(made(fitting.front().code, fitting.front().confidence, "{} are {}", of_tensors(reduction),
+                      fmt::format(fmt::runtime(fitting.front().text), one_of(ranks))),
                  ranks);
 }
 
@@ -544,10 +537,9 @@ Answer stale_in_other_places(const Reduction& reduction) {
   constexpr std::size_t kFew = 8;
   const double room = 64 * reduction.cell().epsilon * norm(now);
   if (now.size() < kFew || !(norm(now) > 0) || (distance(now, before) > room && distance(now, own) > room)) return {};
-  return told(fmt::format(
-      "the {} numbers of all tensors are those of step {}, in other places: a buffer of the step before, in this "
-      "step's order",
-      now.size(), reduction.evidence->cell_before->step));
+  return told("the {} numbers of all tensors are those of step {}, in other places: a buffer of the step before, in "
+              "this step's order",
+              now.size(), reduction.evidence->cell_before->step);
 }
 
 Answer buckets_swapped(const Reduction& reduction) {
@@ -555,7 +547,7 @@ Answer buckets_swapped(const Reduction& reduction) {
   std::string example;
   for (const Reduced& tensor : reduction.tensors) {
     if (!tensor.wrong) continue;
-    const auto other = std::find_if(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& each) {
+    const auto other = std::ranges::find_if(reduction.tensors, [&](const Reduced& each) {
       if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size()) return false;
       for (std::size_t i = 0; i < each.mean.values.size(); ++i)
         if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i]) return false;
@@ -564,7 +556,7 @@ Answer buckets_swapped(const Reduction& reduction) {
     if (other == reduction.tensors.end()) return {};
     example = fmt::format("{} has the mean of {}", tensor.reduced->name, other->reduced->name);
   }
-  return told(fmt::format("{} have each other's means: {}", of_tensors(reduction), example));
+  return told("{} have each other's means: {}", of_tensors(reduction), example);
 }
 
 Answer message_corrupted(const Reduction& reduction) {
@@ -600,9 +592,9 @@ Answer message_corrupted(const Reduction& reduction) {
   const std::string flip = ranks.empty() ? "no single bit of one rank's message explains it"
                                          : fmt::format("bit {} of the message of rank {} explains it",
                                                        fmt::join(bits, " or "), fmt::join(ranks, " or "));
-  return told(fmt::format("only element {} of {} is not the mean of the local gradients{}: {}", at,
-                          wrong->reduced->name, reduction.bucket, flip),
-              ranks.empty() || alone ? kFits : 0.95);
+  return told(ranks.empty() || alone ? kFits : 0.95,
+              "only element {} of {} is not the mean of the local gradients{}: {}", at, wrong->reduced->name,
+              reduction.bucket, flip);
 }
 
 /// Ranks hold different results of one reduction, and only one of them.
@@ -621,8 +613,7 @@ Answer one_rank_got_another_result(const CauseInputs& inputs) {
     names.insert(record->name);
   }
   if (ranks.size() != 1 || names.size() != 1) return {};
-  return told(
-      fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(), *names.begin()));
+  return told("only rank {} has a different result of the reduction of {}", *ranks.begin(), *names.begin());
 }
 
 // What ranks give it is that of the step before, or nothing.
@@ -639,8 +630,8 @@ Answer stale_local(const StepGradients& local) {
            });
   });
   if (stale.empty()) return {};
-  return told(fmt::format("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
-                          local.evidence->cell_before->step));
+  return told("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
+              local.evidence->cell_before->step);
 }
 
 Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
@@ -650,7 +641,7 @@ Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& loc
     return !sample_ids(inputs.cell->ranks[rank]).empty() && whole_norm(gradients[rank]) == 0;
   });
   if (zero.size() != 1) return {};
-  return told(fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
+  return told("rank {} has rows, but all its local gradients are 0", zero.front());
 }
 
 /// Is every gradient the reference's plus `old`?
@@ -673,7 +664,7 @@ Answer accumulated_before(const StepGradients& local) {
   // What stays in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
   const ForcedValues& before = *local.evidence->cell_before;
   if (!adds(local, mean_of_local(before)) && !adds(local, before.gradients) && !adds(local, before.applied)) return {};
-  return told(fmt::format("every gradient is the reference's plus that of step {}", before.step));
+  return told("every gradient is the reference's plus that of step {}", before.step);
 }
 
 template <auto rule>

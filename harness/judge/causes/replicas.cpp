@@ -9,8 +9,8 @@
 #include "harness/base/text.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/forced/update.h"
-#include "harness/judge/compare/layouts.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
 
@@ -78,32 +78,29 @@ Answer labelled_replicated_but_differs(const CauseInputs& inputs, const Drift& d
   const bool initial = inputs.difference.divergence.step < 0;
   // A rank that stood still, or was clipped by another norm, is told by other rules.
   if (!initial && (!still_ranks(inputs, drift).empty() || inputs.cell_facts.clip_norm > 0)) return {};
-  return told(fmt::format("{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}",
-                          drift.held.size(), drift.names, drift.held.begin()->first,
-                          initial && drift.held.size() < drift.names ? " before the first step, and the others do not: "
-                                                                       "they were made after the wrapper that would "
-                                                                       "have made them alike"
-                                                                     : "",
-                          drift.who()),
-              initial ? kExact : 0.96);
+  return told(initial ? kExact : 0.96,
+              "{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}",
+              drift.held.size(), drift.names, drift.held.begin()->first,
+              initial && drift.held.size() < drift.names
+                  ? " before the first step, and the others do not: they were made after the wrapper that would have made "
+                    "them alike"
+                  : "",
+              drift.who());
 }
 
 Answer initial_weights_differ(const CauseInputs& inputs, const Drift& drift) {
   if (inputs.difference.divergence.step >= 0 || all_labelled_replicated(inputs, drift)) return {};
-  return told(fmt::format("before the first step ranks differ in {} of {} tensors, {} first: {}{}", drift.held.size(),
-                          drift.names, drift.held.begin()->first, drift.who(),
-                          drift.held.size() < drift.names ? "; the others agree: these were made after the wrapper "
-                                                            "that broadcasts"
-                                                          : ""));
+  return told("before the first step ranks differ in {} of {} tensors, {} first: {}{}", drift.held.size(), drift.names,
+              drift.held.begin()->first, drift.who(),
+              drift.held.size() < drift.names ? "; the others agree: these were made after the wrapper that broadcasts"
+                                              : "");
 }
 
 /// A buffer that stands still in the reference, and on all ranks of the run but one; or moves there.
 Answer buffer_of_one_rank(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (it.rank < 0 || !is_buffer(it.where)) return {};
-  return told(fmt::format("{} {} on rank {} alone", it.where, it.actual == kNoChange ? "stands still" : "changes",
-                          it.rank),
-              kExact);
+  return told(kExact, "{} {} on rank {} alone", it.where, it.actual == kNoChange ? "stands still" : "changes", it.rank);
 }
 
 Answer buffers_not_synchronised(const CauseInputs& inputs, const Drift& drift) {
@@ -111,8 +108,7 @@ Answer buffers_not_synchronised(const CauseInputs& inputs, const Drift& drift) {
   for (const auto& [name, holders] : drift.held) {
     if (!is_buffer(name)) return {};
   }
-  return told(fmt::format("{} differs between ranks, while every parameter agrees: {}", drift.held.begin()->first,
-                          drift.who()));
+  return told("{} differs between ranks, while every parameter agrees: {}", drift.held.begin()->first, drift.who());
 }
 
 /// Did those of the rank's tensors that are not alike everywhere keep the bits that they had before the step?
@@ -141,10 +137,9 @@ Answer rank_behind(const CauseInputs& inputs, const Drift& drift) {
   if (drift.held.size() < 2 || inputs.difference.divergence.step < 0) return {};
   const std::vector<int> still = still_ranks(inputs, drift);
   if (still.empty()) return {};
-  return told(
-      fmt::format("{}: the {} of {} tensors in which ranks differ did not change in the step, while those of "
-                  "the other ranks moved",
-                  ranks_text(still), drift.held.size(), drift.names));
+  return told("{}: the {} of {} tensors in which ranks differ did not change in the step, while those of the other "
+              "ranks moved",
+              ranks_text(still), drift.held.size(), drift.names);
 }
 
 template <bool still_alone>
@@ -165,7 +160,7 @@ Answer replicas_drift(const CauseInputs& inputs, const Drift& drift) {
   // In exact arithmetic no forced step tells by which norm each rank has clipped.
   const bool exact = inputs.cell_config != nullptr && inputs.cell_config->arithmetic == Arithmetic::exact;
   if (exact && inputs.cell_facts.clip_norm > 0) return {};
-  return told(fmt::format("{} of {} tensors differ between ranks: {}", drift.held.size(), drift.names, drift.who()));
+  return told("{} of {} tensors differ between ranks: {}", drift.held.size(), drift.names, drift.who());
 }
 
 /// The ledger's audit has named the broken rule already.
@@ -195,19 +190,18 @@ Answer shard_not_updated(const CauseInputs& inputs) {
   }
   if (names.empty() || ranks.size() == inputs.cell->parts.size()) return {};
   if (!names.contains(inputs.difference.divergence.where)) return {};
-  return told(
-      fmt::format("the part of {} that rank {} holds did not change in the update, although its gradient is not 0; the "
-                  "other ranks' parts moved",
-                  fmt::join(names, ", "), fmt::join(ranks, ", ")));
+  return told("the part of {} that rank {} holds did not change in the update, although its gradient is not 0; the "
+              "other ranks' parts moved",
+              fmt::join(names, ", "), fmt::join(ranks, ", "));
 }
 
 Answer update_of_a_shard(const CauseInputs& inputs) {
   if (inputs.difference.divergence.kind != DivergenceKind::update) return {};
   const ShardUpdates found = updates_by_shard(*inputs.forced, *inputs.cell);
   if (found.tensors.empty()) return {};
-  return told(fmt::format("{} moved as an optimizer of whole matrices would move each rank's part by itself: {}",
-                          fmt::join(found.tensors, ", "), found.how),
-              found.exact ? kExact : kFits);
+  return told(found.exact ? kExact : kFits,
+              "{} moved as an optimizer of whole matrices would move each rank's part by itself: {}",
+              fmt::join(found.tensors, ", "), found.how);
 }
 
 // --- before the first step ---
@@ -248,10 +242,10 @@ Answer initial_scale_by_shard(const CauseInputs& inputs) {
     if (names.empty() || !fits) continue;
     // Few draws have any width by chance.
     if (!exact && kDeviations / std::sqrt(most) > 0.5 * (factor - 1)) continue;
-    return told(fmt::format("before the first step {} {} {} times as wide as the reference's, the root of {}: the "
-                            "width was taken from a rank's part",
-                            fmt::join(names, ", "), names.size() == 1 ? "is" : "are", short_number(factor), size),
-                exact ? kExact : kFits + 0.1);
+    return told(exact ? kExact : kFits + 0.1,
+                "before the first step {} {} {} times as wide as the reference's, the root of {}: the width was taken "
+                "from a rank's part",
+                fmt::join(names, ", "), names.size() == 1 ? "is" : "are", short_number(factor), size);
   }
   return {};
 }
@@ -261,8 +255,8 @@ Answer begins_with_other_weights(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (it.step >= 0 || it.kind != DivergenceKind::bits) return {};
   if (is_buffer(it.where) && it.rank >= 0)
-    return made("buffers-not-synchronised", kExact,
-                fmt::format("{} has another value on rank {} alone before the first step", it.where, it.rank));
+    return made("buffers-not-synchronised", kExact, "{} has another value on rank {} alone before the first step",
+                it.where, it.rank);
   std::size_t all = 0, others = 0, apart = 0;
   for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
     const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);
@@ -275,10 +269,9 @@ Answer begins_with_other_weights(const CauseInputs& inputs) {
     });
   }
   return made("initial-weights-differ", kFits,
-              fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's "
-                          "ranks {}",
-                          others, all, it.where,
-                          apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart)));
+              "before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks {}",
+              others, all, it.where,
+              apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart));
 }
 
 /// Weights that are those of another step of the reference: a checkpoint of that step, or none at all was loaded.
@@ -287,9 +280,8 @@ Answer resumed_with_weights_of_another_step(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   const std::size_t at = it.actual.find(kSame);
   if (it.where != "weights" || at == std::string::npos) return {};
-  return told(fmt::format("the run begins step {} with the weights of step {}", it.step,
-                          it.actual.substr(at + kSame.size())),
-              kExact);
+  return told(kExact, "the run begins step {} with the weights of step {}", it.step,
+              it.actual.substr(at + kSame.size()));
 }
 
 Answer replica_shows_in_scores(const CauseInputs& inputs) {
@@ -302,9 +294,9 @@ Answer replica_shows_in_scores(const CauseInputs& inputs) {
   // Its scores at the reference's parameters show that it is this rank that holds something else.
   const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };
   if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return {};
-  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return {};
-  return told(fmt::format("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'",
-                          rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
+  if (is_buffer(drift->name) || 2 * count < wrong.of_rank.at(rank)) return {};
+  return told("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'", rank,
+              score_name(inputs), count, wrong.of_rank.at(rank), drift->name);
 }
 
 template <auto rule>

@@ -6,7 +6,7 @@
 
 #include "harness/base/numbers.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/forced/free.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/lib/rewards/audit.h"
 
 // Causes of wrong rewards, advantages and first ratios, in any run that records them by row.

@@ -8,11 +8,11 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "harness/answer/results/results.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/compared.h"
-#include "harness/judge/compare/forced/forced.h"
 #include "harness/lib/rewards/advantages.h"
 
 // Why two runs part: named from the evidence around the first divergence, or `unexplained`.
@@ -151,10 +151,26 @@ Answer metric_is_norm_of_own_shard(const CauseInputs& inputs);
 Answer some_parameters_not_updated(const CauseInputs& inputs);
 Answer replica_stood_still(const CauseInputs& inputs);
 
-/// A cause without its remedy, which stands in the cause's page.
+/// A cause without its remedy, which its page has.
 Cause made(std::string code, double confidence, std::string evidence);
-/// The cause of the hypothesis' row, with its strength (0) or another.
-Cause told(std::string evidence, double strength = 0);
+/// The cause of the hypothesis' row, with its strength.
+inline Cause told(std::string evidence) { return made("", 0, std::move(evidence)); }
+
+#ifdef FMT_VERSION  // Sources that include fmt hand a format and what it takes; LibTorch brings its own.
+template <typename... Args>
+Cause made(std::string code, double confidence, fmt::format_string<Args...> evidence, Args&&... args) {
+  return made(std::move(code), confidence, fmt::format(evidence, std::forward<Args>(args)...));
+}
+template <typename... Args>
+Cause told(fmt::format_string<Args...> evidence, Args&&... args) {
+  return made("", 0, evidence, std::forward<Args>(args)...);
+}
+/// With another strength.
+template <typename... Args>
+Cause told(double strength, fmt::format_string<Args...> evidence, Args&&... args) {
+  return made("", strength, evidence, std::forward<Args>(args)...);
+}
+#endif
 
 /// The cause as one rank's mistake, where it is that of exactly one.
 template <typename Ranks>
@@ -165,8 +181,6 @@ Cause of_rank(Cause cause, const Ranks& ranks) {
 
 /// Rounded to nearest even at `bits` of the 23 bits that float32's mantissa has: 7 of bfloat16, 10 of float16.
 double rounded_to(double value, int bits);
-
-inline bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
 
 /// Of all the rank's records of the phase, from statistics; NaN where one has none.
 double norm_of(const StepRecords& rank, Phase phase);

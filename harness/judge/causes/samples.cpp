@@ -13,7 +13,7 @@
 #include "harness/base/json.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/loader_rows.h"
+#include "harness/judge/compare/led.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/plan/config/trainer_spec.h"
 
@@ -48,7 +48,7 @@ ByRank partitioned(const ByRank& batch, std::size_t ranks) {
 Ids sorted(const ByRank& batch) {
   Ids ids;
   for (const Ids& rank : batch) ids.insert(ids.end(), rank.begin(), rank.end());
-  std::sort(ids.begin(), ids.end());
+  std::ranges::sort(ids);
   return ids;
 }
 
@@ -86,7 +86,7 @@ std::optional<Samples> samples_of(const CauseInputs& inputs) {
 }
 
 bool in_batch(const Samples& samples, int64_t id) {
-  return std::binary_search(samples.batch.begin(), samples.batch.end(), id);
+  return std::ranges::binary_search(samples.batch, id);
 }
 
 /// A rank whose list lost one sample and took the next one of its stream at the end.
@@ -113,9 +113,8 @@ bool all_alike(const ByRank& batch) {
 
 Answer shards_identical(const Samples& samples) {
   if (samples.now.size() < 2 || samples.now.front().empty() || !all_alike(samples.now)) return {};
-  return told(fmt::format("all {} ranks have the samples {}; {} of {} samples of the global batch are missing",
-                          samples.now.size(), fmt::join(samples.now.front(), ", "), samples.missing.size(),
-                          samples.batch.size()));
+  return told("all {} ranks have the samples {}; {} of {} samples of the global batch are missing", samples.now.size(),
+              fmt::join(samples.now.front(), ", "), samples.missing.size(), samples.batch.size());
 }
 
 /// How often the batch's most used sample has been on any rank up to and with that step.
@@ -143,10 +142,9 @@ Answer set_epoch_forgotten(const CauseInputs& inputs) {
     // has a batch once more than that.
     const std::size_t uses = most_uses(inputs.cell_samples, step, *now);
     if (uses < 2 || uses != most_uses(inputs.reference_samples, step, *reference)) continue;
-    return told(
-        fmt::format("at step {} every rank has exactly the samples of step {} in the same order, where the "
-                    "reference begins a new permutation",
-                    step, old));
+    return told("at step {} every rank has exactly the samples of step {} in the same order, where the reference "
+                "begins a new permutation",
+                step, old);
   }
   return {};
 }
@@ -183,10 +181,9 @@ Answer set_epoch_forgotten_on_some(const CauseInputs& inputs, const Samples& sam
     if (epoch_start(inputs.reference_samples, old) != old) continue;
     const auto repeats = [&](std::size_t rank) { return rank < then.size() && samples.now[rank] == then[rank]; };
     if (then.empty() || !std::ranges::all_of(wrong, repeats)) continue;
-    return told(
-        fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new "
-                    "permutation and the other ranks do, too",
-                    step, fmt::join(wrong, ", "), old));
+    return told("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new "
+                "permutation and the other ranks do, too",
+                step, fmt::join(wrong, ", "), old);
   }
   return {};
 }
@@ -203,9 +200,8 @@ Answer position_lost(const CauseInputs& inputs, const Samples& samples) {
   for (const auto& [other, batch] : inputs.reference_samples) {
     if (other == step || sorted(batch) != now || (other != start && !resumed)) continue;
     if (other == start && step == start) continue;
-    return told(fmt::format("at step {} the ranks have the samples of step {}{}", step, other,
-                            other == start ? ", the first of the epoch" : ", and their trace begins here"),
-                other == start ? kExact : 0.95);
+    return told(other == start ? kExact : 0.95, "at step {} the ranks have the samples of step {}{}", step, other,
+                other == start ? ", the first of the epoch" : ", and their trace begins here");
   }
   return {};
 }
@@ -221,10 +217,9 @@ Answer padding_at_epoch_end(const CauseInputs& inputs, const Samples& samples) {
     for (const int64_t id : sorted(batch)) had.insert(id);
   }
   if (had.empty() || !std::ranges::all_of(samples.extra, [&](int64_t id) { return had.contains(id); })) return {};
-  return told(
-      fmt::format("{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: "
-                  "sample {} first",
-                  samples.extra.size(), samples.batch.size(), start, samples.extra.front()));
+  return told("{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: sample "
+              "{} first",
+              samples.extra.size(), samples.batch.size(), start, samples.extra.front());
 }
 
 /// A step of a run that had the reference's batch at the step before, and has now the rows of several of the reference's steps: they were
@@ -244,8 +239,8 @@ Answer global_batch_times_world(const CauseInputs& inputs, const Samples& sample
   if (holds_rows_of_several_steps(inputs, samples)) return {};
   const std::size_t world = samples.now.size(), rows = sorted(samples.now).size();
   if (rows != world * samples.batch.size() || all_alike(samples.now)) return {};
-  return told(fmt::format("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows,
-                          world, samples.batch.size(), world));
+  return told("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows, world,
+              samples.batch.size(), world);
 }
 
 /// Has the reference the whole batch of its step before again?
@@ -260,26 +255,25 @@ Answer rank_behind_data(const CauseInputs& inputs, const Samples& samples) {
   if (reference_repeats(inputs, samples)) {
     const auto behind = ranks_where(samples.now.size(), is_behind);
     if (behind.empty()) return {};
-    return told(fmt::format("rank {} has the samples that it had at the previous step, and so has the reference",
-                            fmt::join(behind, ", ")));
+    return told("rank {} has the samples that it had at the previous step, and so has the reference",
+                fmt::join(behind, ", "));
   }
   if (!std::ranges::all_of(samples.differing, is_behind)) return {};
-  return told(fmt::format("rank {} has the samples {} that it had at the previous step",
-                          fmt::join(samples.differing, ", "), fmt::join(samples.now[samples.differing.front()], ", ")));
+  return told("rank {} has the samples {} that it had at the previous step", fmt::join(samples.differing, ", "),
+              fmt::join(samples.now[samples.differing.front()], ", "));
 }
 
 Answer sample_dropped(const Samples& samples) {
   if (const auto dropped = dropped_by(samples)) {
-    return of_rank(told(fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
-                                    dropped->first, dropped->second)),
+    return of_rank(told("rank {} omits sample {} and has the rest of its list one position earlier", dropped->first,
+                        dropped->second),
                    std::vector{dropped->first});
   }
   if (!samples.extra.empty() || samples.missing.empty()) return {};
   // Where every other rank has its own samples, whose they are is known.
-  return of_rank(told(fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing "
-                                  "in their place",
-                                  counted(static_cast<int64_t>(samples.missing.size()), "sample"),
-                                  samples.missing.front())),
+  return of_rank(told("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their "
+                      "place",
+                      counted(std::ssize(samples.missing), "sample"), samples.missing.front()),
                  samples.differing);
 }
 
@@ -288,9 +282,8 @@ Answer sample_duplicated(const CauseInputs& inputs, const Samples& samples) {
       padding_at_epoch_end(inputs, samples))
     return {};
   if (!in_batch(samples, samples.extra.front())) return {};
-  return told(
-      fmt::format("sample {} occurs twice in the global batch{}", samples.extra.front(),
-                  samples.missing.empty() ? "" : fmt::format(", and sample {} is missing", samples.missing.front())));
+  return told("sample {} occurs twice in the global batch{}", samples.extra.front(),
+              samples.missing.empty() ? "" : fmt::format(", and sample {} is missing", samples.missing.front()));
 }
 
 Answer sample_replaced(const Samples& samples) {
@@ -299,8 +292,8 @@ Answer sample_replaced(const Samples& samples) {
   // A rank of one row that is wrong again at the next step has another order, not one other sample.
   const bool single = samples.now.front().size() > 1 || samples.right_at_next.value_or(true);
   if (in_batch(samples, samples.extra.front()) || !single) return {};
-  return told(fmt::format("sample {} is in the place of sample {}; all other samples are right", samples.extra.front(),
-                          samples.missing.front()));
+  return told("sample {} is in the place of sample {}; all other samples are right", samples.extra.front(),
+              samples.missing.front());
 }
 
 Answer shards_overlap(const Samples& samples) {
@@ -313,9 +306,9 @@ Answer shards_overlap(const Samples& samples) {
     if (holders[id].size() < 2) return {};
   }
   const std::set<std::size_t>& both = holders[samples.extra.front()];
-  return told(fmt::format("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
-                          counted(static_cast<int64_t>(samples.extra.size()), "sample"), samples.extra.front(),
-                          *both.begin(), *both.rbegin()));
+  return told("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
+              counted(std::ssize(samples.extra), "sample"), samples.extra.front(), *both.begin(),
+              *both.rbegin());
 }
 
 /// Do the ids of a rank stand anywhere in what the runs have seen of it?
@@ -343,7 +336,7 @@ bool is_batch_of_another_step(const CauseInputs& inputs, const Samples& samples)
 bool is_in_order(const Ids& sorted_ids) {
   constexpr std::size_t kTellingRows = 4;
   if (sorted_ids.size() < kTellingRows) return false;
-  return sorted_ids.back() - sorted_ids.front() == static_cast<int64_t>(sorted_ids.size()) - 1 &&
+  return sorted_ids.back() - sorted_ids.front() == std::ssize(sorted_ids) - 1 &&
          std::ranges::adjacent_find(sorted_ids) == sorted_ids.end();
 }
 
@@ -357,11 +350,8 @@ Answer shuffle_differs(const Samples& samples) {
   const Ids actual = sorted(samples.now);
   const bool of_cell = is_in_order(actual);
   const Ids& ids = of_cell ? actual : samples.batch;
-  return told(
-      fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are "
-                  "shuffled",
-                  of_cell ? "the cell" : "the reference", ids.front(), ids.back(),
-                  of_cell ? "the reference" : "the cell"));
+  return told("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are shuffled",
+              of_cell ? "the cell" : "the reference", ids.front(), ids.back(), of_cell ? "the reference" : "the cell");
 }
 
 /// Do the configs tell that the runs draw from sets of different size?
@@ -382,11 +372,11 @@ bool is_of_another_permutation(const CauseInputs& inputs, const Samples& samples
   if (is_batch_of_another_step(inputs, samples)) return false;
   return std::ranges::all_of(samples.differing, [&](std::size_t rank) {
     Ids expected = samples.expected[rank];
-    std::sort(expected.begin(), expected.end());
-    const auto kept = std::count_if(samples.now[rank].begin(), samples.now[rank].end(), [&](int64_t id) {
-      return std::binary_search(expected.begin(), expected.end(), id);
+    std::ranges::sort(expected);
+    const auto kept = std::ranges::count_if(samples.now[rank], [&](int64_t id) {
+      return std::ranges::binary_search(expected, id);
     });
-    return 2 * kept < static_cast<std::ptrdiff_t>(expected.size()) && !seen_elsewhere(inputs, rank, samples.now[rank]);
+    return 2 * kept < std::ssize(expected) && !seen_elsewhere(inputs, rank, samples.now[rank]);
   });
 }
 
@@ -411,12 +401,12 @@ Answer permutation_differs(const CauseInputs& inputs, const Samples& samples) {
       fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other steps",
                   samples.extra.size(), samples.batch.size(), fmt::join(samples.differing, ", "));
   if (samples.differing.size() < samples.now.size() || (twice && samples.now.size() > 1)) {
-    return made("sampler-seed-differs", 0.7, fmt::format("{}: another permutation{}", what, twice ? fmt::format(", so that ranks take sample {} twice", *twice) : ""));
+    return made("sampler-seed-differs", 0.7, "{}: another permutation{}", what,
+                twice ? fmt::format(", so that ranks take sample {} twice", *twice) : "");
   }
   if (twice) return {};
   return made("shuffle-differs", 0.7,
-              fmt::format("{}", what + ", and each comes once: the run's ranks share one permutation, which is not the "
-                                       "reference's"));
+              "{}, and each comes once: the run's ranks share one permutation, which is not the reference's", what);
 }
 
 template <auto rule>
@@ -493,10 +483,9 @@ Answer some_parameters_not_updated(const CauseInputs& inputs) {
       return {};
   }
   if (without.empty() || updated == 0) return {};
-  return told(
-      fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
-                  "parameters in it and not those of {}: {} first",
-                  inputs.difference.divergence.step, updated, without.size(), without.front()));
+  return told("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
+              "parameters in it and not those of {}: {} first",
+              inputs.difference.divergence.step, updated, without.size(), without.front());
 }
 
 std::span<const Hypothesis> sample_hypotheses() {
@@ -549,8 +538,8 @@ std::optional<Cause> name_cause_of_rows(const std::string& reference, const std:
   // A rank that has the reference's first rows may draw rows, as the others do, and not take its part of an order.
   const bool draws = begins_with(contents_at(reference, 0, step), contents_at(run, 0, step));
   if (!is_in(kOfContents) && !(is_in(kOfOrder) && others && !draws)) return std::nullopt;
-  return made(cause->code, cause->confidence,
-              fmt::format("The rows that forward passes get show it by their contents, at step {}.", step));
+  return made(cause->code, cause->confidence, "The rows that forward passes get show it by their contents, at step {}.",
+              step);
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
@@ -49,9 +50,8 @@ Answer scores_in_other_precision(const CauseInputs& inputs) {
   constexpr double kMostUnits = 64;
   const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
   if (!(units <= kMostUnits)) return {};
-  return told(fmt::format("{}; {} differ by no more than {} units of the coarser one's rounding", words,
-                          score_name(inputs), short_number(units)),
-              kExact);
+  return told(kExact, "{}; {} differ by no more than {} units of the coarser one's rounding", words, score_name(inputs),
+              short_number(units));
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
     const std::vector<int64_t>& own = cell.columns[static_cast<std::size_t>(row.rank)];
     AlignedRow aligned{row.row_id, row.rank, {}, {}, {}};
     for (std::size_t j = 0; j < own.size(); ++j) {
-      const auto place = std::find(wanted.begin(), wanted.end(), own[j]);
+      const auto place = std::ranges::find(wanted, own[j]);
       if (place == wanted.end()) continue;
       aligned.columns.push_back(own[j]);
       aligned.expected.push_back(same->values[static_cast<std::size_t>(place - wanted.begin())]);
@@ -106,7 +106,7 @@ bool scores_candidates(const CauseInputs& inputs) {
   std::size_t rows = 0, among_columns = 0;
   for (const StepRecords& rank : inputs.reference->ranks) {
     const Record *scores = find_record(rank, Phase::scores, "energies"), *ids = find_record(rank, Phase::scores, "columns");
-    const auto columns = ids ? values_of(*ids) : std::nullopt;
+    const auto columns = values_of(ids);
     if (!scores || !columns) return false;
     rows += scores->ids.size();
     among_columns += static_cast<std::size_t>(std::ranges::count_if(
@@ -132,23 +132,17 @@ struct CandidateRows {
 };
 
 std::vector<CandidateRows> rank_rows(const ForcedValues& values) {
-  std::vector<CandidateRows> ranks;
-  if (!values.scores || values.losses.size() != values.scores->columns.size()) return ranks;
-  std::vector<int64_t> first_ids;
-  for (const ScoreRow& row : values.scores->rows)
-    if (row.rank == 0) first_ids.push_back(row.row_id);
+  if (!values.scores || values.losses.size() != values.scores->columns.size()) return {};
+  std::vector<CandidateRows> ranks(values.losses.size());
+  for (const ScoreRow& row : values.scores->rows) ranks[static_cast<std::size_t>(row.rank)].rows.push_back(&row);
   std::size_t offset = 0;
-  for (std::size_t rank = 0; rank < values.losses.size(); ++rank) {
-    CandidateRows own;
-    for (const ScoreRow& row : values.scores->rows)
-      if (row.rank == static_cast<int>(rank)) own.rows.push_back(&row);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    CandidateRows& own = ranks[rank];
     own.columns = &values.scores->columns[rank];
-    own.first_ids = first_ids;
     own.loss = &values.losses[rank];
-    own.offset = offset;
-    offset += own.rows.size();
+    own.offset = std::exchange(offset, offset + own.rows.size());
+    for (const ScoreRow* row : ranks[0].rows) own.first_ids.push_back(row->row_id);
     if (own.loss->row_losses.size() != own.rows.size()) return {};
-    ranks.push_back(std::move(own));
   }
   return ranks;
 }
@@ -166,7 +160,7 @@ struct Formula {
 /// Of that id: the place where it is expected, if it stands there, else the first.
 std::size_t column_of(const std::vector<int64_t>& columns, int64_t id, std::size_t expected) {
   if (expected < columns.size() && columns[expected] == id) return expected;
-  return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), id) - columns.begin());
+  return static_cast<std::size_t>(std::ranges::find(columns, id) - columns.begin());
 }
 
 /// The column of the row's own candidate.
@@ -186,7 +180,7 @@ double temperature_of(const RankLoss& rank) { return std::isfinite(rank.temperat
 double row_loss(const CandidateRows& rank, std::size_t row, const Formula& formula) {
   const std::vector<int64_t>& columns = *rank.columns;
   const std::size_t own = own_column(rank, row);
-  const auto count = static_cast<int64_t>(columns.size());
+  const auto count = std::ssize(columns);
   if (own >= columns.size() || count == 0) return std::numeric_limits<double>::quiet_NaN();
   std::size_t target = own;
   if (formula.local_label) target = column_without_offset(rank, row);
@@ -288,7 +282,7 @@ bool follows_instead(const CauseInputs& inputs, const std::function<void(Formula
 
 Answer label_offset(const CauseInputs& inputs) {
   const auto of = [&](const std::string& which) {
-    return told(fmt::format("the recorded row losses are those of {}; {}", which, losses_text(inputs)), kExact);
+    return told(kExact, "the recorded row losses are those of {}; {}", which, losses_text(inputs));
   };
   if (follows_instead(inputs, [](Formula& f) { f.local_label = true; }))
     return of("the row's place on its rank as the column of its label, without the rank's offset");
@@ -317,8 +311,8 @@ Answer duplicates_not_masked(const CauseInputs& inputs) {
 Answer temperature_applied_twice(const CauseInputs& inputs) {
   if (inputs.forced->cell.losses.empty() || temperature_of(inputs.forced->cell.losses[0]) == 1) return {};
   if (!follows_instead(inputs, [](Formula& f) { f.temperature_power = 2; })) return {};
-  return told(fmt::format("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
-                          short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs)));
+  return told("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
+              short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs));
 }
 
 // Causes of wrong scores of rows against candidates, in any trainer: which rows and columns differ, and whether the
@@ -326,11 +320,9 @@ Answer temperature_applied_twice(const CauseInputs& inputs) {
 
 /// [rows, columns] of a rank's scores, as recorded.
 std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
-  for (const Record& record : rank.records) {
-    if (record.phase == Phase::scores && record.name == "energies" && record.shape.size() == 2)
-      return {record.shape[0], record.shape[1]};
-  }
-  return {-1, -1};
+  const Record* scores = find_record(rank, Phase::scores, "energies");
+  return scores && scores->shape.size() == 2 ? std::pair(scores->shape[0], scores->shape[1])
+                                             : std::pair(int64_t{-1}, int64_t{-1});
 }
 
 /// Ranks whose rows have, of all rows of the batch, those of their own rank alone as candidates, beside candidates that
@@ -373,9 +365,8 @@ Answer local_negatives(const CauseInputs& inputs) {
   const std::size_t first = on_all ? 0 : static_cast<std::size_t>(ranks->front());
   const int64_t own = shape_of(inputs.cell->ranks[first]).second - 1,
                 expected = shape_of(inputs.reference->ranks[0]).second - 1;
-  return told(fmt::format("a row of {} has {} negative{} instead of {}: of the batch those of its own rank alone",
-                          on_all ? "rank 0" : fmt::format("rank {}", fmt::join(*ranks, ", ")), own, own == 1 ? "" : "s",
-                          expected));
+  return told("a row of {} has {} negative{} instead of {}: of the batch those of its own rank alone",
+              on_all ? "rank 0" : fmt::format("rank {}", fmt::join(*ranks, ", ")), own, own == 1 ? "" : "s", expected);
 }
 
 /// Passes whose scores the rank recorded: micro-steps, each with candidates of its own.
@@ -399,8 +390,7 @@ Answer negatives_missing(const CauseInputs& inputs) {
     fewest = std::min(fewest, columns);
   }
   if (ranks.empty()) return {};
-  return told(
-      fmt::format("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "), fewest, expected));
+  return told("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "), fewest, expected);
 }
 
 /// The columns of a rank's rows that carry another candidate's energies in every row; nothing if some column
@@ -415,7 +405,7 @@ std::optional<std::map<int64_t, int64_t>> permutation_of(const std::vector<Align
   const std::size_t width = own[0]->columns.size();
   for (std::size_t j = 0; j < width; ++j) {
     const auto carries = [&](std::size_t k) {
-      return std::all_of(own.begin(), own.end(),
+      return std::ranges::all_of(own,
                          [&](const AlignedRow* row) { return distance(row->actual[j], row->expected[k]) <= band; });
     };
     std::size_t found = j;
@@ -444,10 +434,9 @@ Answer candidates_misordered(const CauseInputs& inputs) {
     if (!permutation->empty()) example = *permutation->begin();
   }
   if (moved < 2) return {};
-  return told(
-      fmt::format("all {} are the reference's, in a different column: those of candidate {} are in the column of {}; "
-                  "{} columns moved",
-                  score_name(inputs), example.second, example.first, moved));
+  return told("all {} are the reference's, in a different column: those of candidate {} are in the column of {}; {} "
+              "columns moved",
+              score_name(inputs), example.second, example.first, moved);
 }
 
 /// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift
@@ -467,31 +456,30 @@ Answer candidates_shifted(const CauseInputs& inputs) {
       }
     }
   }
-  const auto best = std::min_element(rest.begin(), rest.end());
+  const auto best = std::ranges::min_element(rest);
   const auto shift = best - rest.begin();
   std::vector<double> ordered = rest;
   std::ranges::nth_element(ordered, ordered.begin() + 1);
   if (shift == 0 || *best > 0.3 * ordered[1]) return {};
-  return told(fmt::format("{} shifted by {} places explain {:.3g} % of the squared difference, and no other order does",
-                          score_name(inputs), shift, 100 * (1 - *best / rest[0])));
+  return told("{} shifted by {} places explain {:.3g} % of the squared difference, and no other order does",
+              score_name(inputs), shift, 100 * (1 - *best / rest[0]));
 }
 
 Answer padding_is_candidate(const CauseInputs& inputs) {
   if (!misses_scores(inputs) || !inputs.forced->cell.scores || !inputs.forced->reference.scores) return {};
   const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
   std::vector<int64_t> wanted = reference.columns.front();
-  std::sort(wanted.begin(), wanted.end());
+  std::ranges::sort(wanted);
   std::size_t padded = 0;
   for (std::vector<int64_t> own : cell.columns) {
-    padded += static_cast<std::size_t>(std::count(own.begin(), own.end(), -1));
+    padded += static_cast<std::size_t>(std::ranges::count(own, -1));
     std::erase(own, -1);
-    std::sort(own.begin(), own.end());
+    std::ranges::sort(own);
     if (!own.empty() && own != wanted) return {};
   }
   if (padded == 0) return {};
-  return told(
-      fmt::format("in addition to the reference's {} candidates there are {} padded columns, on all ranks together",
-                  wanted.size(), padded));
+  return told("in addition to the reference's {} candidates there are {} padded columns, on all ranks together",
+              wanted.size(), padded);
 }
 
 Answer sample_content(const CauseInputs& inputs) {
@@ -519,9 +507,8 @@ Answer sample_content(const CauseInputs& inputs) {
   if (explains.size() != 1) return {};
   const int64_t id = explains.front();
   const bool column = wrong.by_column.count(id) && wrong.by_column.at(id) > 1;
-  return told(fmt::format("sample {}: {} of {} {} differ, all in its row or its column", id, wrong.count, wrong.total,
-                          score_name(inputs)),
-              column ? 0.95 : 0.75);
+  return told(column ? 0.95 : 0.75, "sample {}: {} of {} {} differ, all in its row or its column", id, wrong.count,
+              wrong.total, score_name(inputs));
 }
 
 Answer candidates_in_low_precision(const CauseInputs& inputs) {
@@ -545,10 +532,9 @@ Answer candidates_in_low_precision(const CauseInputs& inputs) {
   const bool everywhere = 10 * wrong.count >= 8 * wrong.total;
   if (!everywhere || !(typical > 0) || typical > 0.02 * spread || typical < 1e-5 * spread || largest > 8 * typical)
     return {};
-  return told(
-      fmt::format("{} of {} {} differ, by {} of their spread on average and by no more than {} times that anywhere",
-                  wrong.count, wrong.total, score_name(inputs), short_number(typical / spread),
-                  short_number(largest / typical)));
+  return told("{} of {} {} differ, by {} of their spread on average and by no more than {} times that anywhere",
+              wrong.count, wrong.total, score_name(inputs), short_number(typical / spread),
+              short_number(largest / typical));
 }
 
 /// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
@@ -573,10 +559,9 @@ Answer loss_in_other_precision(const CauseInputs& inputs) {
   const double units =
       std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
   if (!(units <= kMostUnits)) return {};
-  return told(
-      fmt::format("the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one "
-                  "apart",
-                  of_reference, of_cell, units));
+  return told("the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one "
+              "apart",
+              of_reference, of_cell, units);
 }
 
 /// One sample's labels in both runs.
@@ -631,8 +616,8 @@ Answer labels_shifted_at_shard_edge(const CauseInputs& inputs) {
     std::set<std::size_t> inner = edges;
     inner.erase(rows[0].expected.size() - 1);
     if (!std::ranges::includes(edges, wrong) || !std::ranges::includes(wrong, inner) || inner.empty()) continue;
-    return told(fmt::format("labels differ at places {} alone, the last of each rank's part of the sequence of {}",
-                            fmt::join(wrong, ", "), rows[0].expected.size()));
+    return told("labels differ at places {} alone, the last of each rank's part of the sequence of {}",
+                fmt::join(wrong, ", "), rows[0].expected.size());
   }
   return {};
 }
@@ -657,21 +642,7 @@ Answer labels_without_offset(const CauseInputs& inputs) {
   std::set<double> values;
   for (const LabelRow& row : rows) values.insert(row.expected[0]);
   if (values.size() != rows.size()) return {};
-  return told(fmt::format("on every rank but 0 the labels are those of rank 0's rows, {} in all", wrong));
-}
-
-/// How many of the step's rows hold something else of that name, and how many there are.
-std::pair<std::size_t, std::size_t> rows_that_differ(const CauseInputs& inputs) {
-  const std::string& where = inputs.difference.divergence.where;
-  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
-  std::size_t wrong = 0, all = 0;
-  for (const auto& [id, row] : rows_by_sample(*inputs.cell, Phase::inputs, where)) {
-    const auto found = expected.find(id);
-    if (found == expected.end()) continue;
-    ++all;
-    wrong += found->second.values != row.values;
-  }
-  return {wrong, all};
+  return told("on every rank but 0 the labels are those of rank 0's rows, {} in all", wrong);
 }
 
 /// Do rows that hold the same agree in their scores and losses? Else it is not what some rows hold that makes the
@@ -705,11 +676,16 @@ std::optional<bool> others_agree(const CauseInputs& inputs) {
 /// Some rows beside others that are right, in themselves and in what was made of them.
 Answer row_content(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
-  const auto [wrong, all] = rows_that_differ(inputs);
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, it.where);
+  std::size_t wrong = 0, all = 0;
+  for (const auto& [id, row] : rows_by_sample(*inputs.cell, Phase::inputs, it.where)) {
+    const auto found = expected.find(id);
+    all += found != expected.end();
+    wrong += found != expected.end() && found->second.values != row.values;
+  }
   if (wrong == 0 || wrong == all || others_agree(inputs) != std::optional(true)) return {};
-  return told(fmt::format("{} of sample {} are not the reference's: {}", it.where, it.sample.value_or(-1),
-                          expected_found(it.expected, it.actual)),
-              kFits);
+  return told(kFits, "{} of sample {} are not the reference's: {}", it.where, it.sample.value_or(-1),
+              expected_found(it.expected, it.actual));
 }
 
 /// Rows of one rank alone hold something else than the reference's rows of the same samples, where other ranks' rows
@@ -738,9 +714,9 @@ Answer content_of_one_rank(const CauseInputs& inputs) {
   }
   if (wrong_ranks.size() != 1 || right_elsewhere == 0) return {};
   const auto& [wrong, of_wrong] = by_rank.at(wrong_ranks.front());
-  return of_rank(told(fmt::format("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all "
-                                  "{} rows of the other ranks are",
-                                  wrong, of_wrong, wrong_ranks.front(), where, right_elsewhere)),
+  return of_rank(told("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all {} rows of "
+                      "the other ranks are",
+                      wrong, of_wrong, wrong_ranks.front(), where, right_elsewhere),
                  wrong_ranks);
 }
 

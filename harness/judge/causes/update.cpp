@@ -13,9 +13,8 @@
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/forced/free.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/forced/update.h"
-#include "harness/judge/compare/layouts.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
 
@@ -145,7 +144,7 @@ Answer follows(const CauseInputs& inputs) {
   if (!update) return {};
   for (const UpdateFormula& formula : formulas_of(*update, world_size_of(inputs))) {
     if (formula.code == code.text && explains(*update, formula.variant))
-      return told(fmt::format("every parameter follows from an update {}", formula.how));
+      return told("every parameter follows from an update {}", formula.how);
   }
   return {};
 }
@@ -171,8 +170,8 @@ Answer wrong_parameter_group(const Update& update) {
       return use != uses.end() && use->used <= 1;
     });
     if (!fits) continue;
-    return told(fmt::format("{} moved with the rate factor {} and the weight decay {} of {}", fmt::join(wrong, ", "),
-                            group.rate_factor, group.weight_decay, group.name));
+    return told("{} moved with the rate factor {} and the weight decay {} of {}", fmt::join(wrong, ", "),
+                group.rate_factor, group.weight_decay, group.name);
   }
   return {};
 }
@@ -192,8 +191,7 @@ Answer parameter_not_updated(const CauseInputs& inputs) {
   }
   const auto stands = [&](const std::string& name) { return std::ranges::find(kept, name) != kept.end(); };
   if (kept.empty() || moved == 0 || !std::ranges::all_of(wrong, stands)) return {};
-  return told(fmt::format("{} did not change in the update, and {} other tensors moved correctly",
-                          fmt::join(kept, ", "), moved));
+  return told("{} did not change in the update, and {} other tensors moved correctly", fmt::join(kept, ", "), moved);
 }
 
 Answer update_differs(const CauseInputs& inputs) {
@@ -201,9 +199,8 @@ Answer update_differs(const CauseInputs& inputs) {
   if (!update) {
     // Of an optimizer that cannot be recomputed, by what the reference's made of the same gradients.
     if (!is_of_update(inputs) || inputs.difference.divergence.kind != DivergenceKind::update) return {};
-    return told(
-        fmt::format("{}: {}", inputs.difference.divergence.where,
-                    expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual)));
+    return told("{}: {}", inputs.difference.divergence.where,
+                expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual));
   }
   std::size_t wrong = 0, judged = 0;
   UpdateUse worst;
@@ -212,16 +209,15 @@ Answer update_differs(const CauseInputs& inputs) {
     wrong += use.used > 1;
     if (use.used > worst.used) worst = use;
   }
-  return told(
-      fmt::format("{} of {} tensors did not move as their recorded gradients require: {} changed by {} where "
-                  "{} was expected",
-                  wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
+  return told("{} of {} tensors did not move as their recorded gradients require: {} changed by {} where {} was "
+              "expected",
+              wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected));
 }
 
 Answer resumed_without_moments(const CauseInputs& inputs) {
   if (inputs.difference.divergence.where != kMoments) return {};
-  return told(fmt::format("the run begins step {} with {}, where there were moments of the updates before",
-                          inputs.difference.divergence.step, inputs.difference.divergence.actual));
+  return told("the run begins step {} with {}, where there were moments of the updates before",
+              inputs.difference.divergence.step, inputs.difference.divergence.actual);
 }
 
 /// What no weights of this step's gradient and parameter, or of their squares, make of a moment, relative to it;
@@ -265,10 +261,9 @@ Answer moments_of_one_update(const CauseInputs& inputs) {
     anew.push_back(moment.name);
   }
   if (anew.empty()) return {};
-  return told(
-      fmt::format("{} of the optimizer's tensors hold this step's gradient alone, where the reference's hold those "
-                  "before, too: {} first",
-                  anew.size(), anew.front()));
+  return told("{} of the optimizer's tensors hold this step's gradient alone, where the reference's hold those "
+              "before, too: {} first",
+              anew.size(), anew.front());
 }
 
 /// Did every rank's parameter keep its bits in the step? Nothing where the trace does not tell.
@@ -354,10 +349,9 @@ Answer without_gradient(const CauseInputs& inputs) {
   }
   const bool others_move = std::ranges::any_of(judgement.tensors, [&](const TensorUse& each) { return kept_its_bits(inputs, each.name) == std::optional(false); });
   if (judgement.missing.empty() || !others_move) return {};
-  return told(
-      fmt::format("{} has no gradient on any rank and did not change in the update; the gradients of the {} other "
-                  "tensors agree",
-                  fmt::join(judgement.missing, ", "), judgement.tensors.size()));
+  return told("{} has no gradient on any rank and did not change in the update; the gradients of the {} other tensors "
+              "agree",
+              fmt::join(judgement.missing, ", "), judgement.tensors.size());
 }
 
 // Norms of the gradient, and what it was multiplied by before the optimizer took it.
@@ -481,12 +475,10 @@ Answer another_norm(const CauseInputs& inputs) {
   }
   if (!found || of_window != (found->code == "normalised-by-another-window")) return {};
   const double strength = is_norm && found->code == "clip-twice" ? kStrong : kExact;
-  return made(found->code, strength,
-              fmt::format("{} the norm {}, {:.4g}, where that of the reduced gradient is {}",
-                          is_norm ? "ranks record"
-                                  : fmt::format("gradients were clipped to {} by", inputs.cell_facts.clip_norm),
-                          found->words, fmt::join(is_norm ? found->of_ranks : std::vector{found->of_ranks[0]}, ", "),
-                          short_number(norms.whole)));
+  return made(found->code, strength, "{} the norm {}, {:.4g}, where that of the reduced gradient is {}",
+              is_norm ? "ranks record" : fmt::format("gradients were clipped to {} by", inputs.cell_facts.clip_norm),
+              found->words, fmt::join(is_norm ? found->of_ranks : std::vector{found->of_ranks[0]}, ", "),
+              short_number(norms.whole));
 }
 
 /// Replicas that part where each clips by a norm, and the norms are several.
@@ -497,8 +489,8 @@ Answer several_norms(const CauseInputs& inputs) {
       if (record->is_scalar) norms.insert(record->value);
   }
   if (norms.size() < 2) return {};
-  return told(fmt::format("gradients are clipped to {}, and ranks use {} different norms", inputs.cell_facts.clip_norm,
-                          norms.size()));
+  return told("gradients are clipped to {}, and ranks use {} different norms", inputs.cell_facts.clip_norm,
+              norms.size());
 }
 
 /// What else multiplied the gradients, told from their factor: by clipping, or by ranks.
@@ -517,8 +509,8 @@ Answer another_factor(const CauseInputs& inputs) {
   for (const auto& [code, wanted, how, by_clip] : all) {
     if (by_clip == clips && wanted != right && close_to(*factor, wanted))
       return made(code, kExact,
-                  fmt::format("gradients of norm {} were multiplied by {} where the clip's factor is {}: they were {}",
-                              short_number(whole), short_number(*factor), short_number(right), how));
+                  "gradients of norm {} were multiplied by {} where the clip's factor is {}: they were {}",
+                  short_number(whole), short_number(*factor), short_number(right), how);
   }
   return {};
 }
@@ -593,9 +585,9 @@ Answer clipped_by_own_norms(const CauseInputs& inputs) {
                                                 : close_to(factors[rank] * of_ranks[rank], limit, kSame));
     if (fits)
       return made(code, kExact,
-                  fmt::format("the ranks' optimizers took {:.4g} times the reduced gradient: each clipped to {} by the "
-                              "norm {}, {:.4g}",
-                              fmt::join(factors, ", "), short_number(limit), words, fmt::join(of_ranks, ", ")));
+                  "the ranks' optimizers took {:.4g} times the reduced gradient: each clipped to {} by the norm {}, "
+                  "{:.4g}",
+                  fmt::join(factors, ", "), short_number(limit), words, fmt::join(of_ranks, ", "));
   }
   return {};
 }
@@ -625,8 +617,8 @@ Answer clipped_in_parts(const CauseInputs& inputs) {
     if (seen != 1 && !close_to(std::sqrt(squares), limit, 1e-4)) return {};
   }
   if (clipped.empty() || std::ranges::find(sizes, all.size()) != sizes.end()) return {};
-  return told(fmt::format("the ranks clip {} of {} tensors, each rank other ones, to {} by the norm of these alone",
-                          fmt::join(sizes, ", "), all.size(), limit));
+  return told("the ranks clip {} of {} tensors, each rank other ones, to {} by the norm of these alone",
+              fmt::join(sizes, ", "), all.size(), limit);
 }
 
 /// To what the reference clips: as it declares or, of a clip made by hand, as the norm of what its optimizer took shows.
@@ -646,10 +638,9 @@ Answer not_clipped_to(const CauseInputs& inputs, double limit) {
   if (!of_reference || !of_cell || right > 0.999 || !close_to(*of_reference, right, 1e-4) ||
       !close_to(*of_cell, 1, 1e-6))
     return {};
-  return told(
-      fmt::format("the optimizer took the reduced gradients, of norm {}, as they are; the reference's, clipped to {}, "
-                  "took {} times them",
-                  short_number(whole), limit, short_number(right)));
+  return told("the optimizer took the reduced gradients, of norm {}, as they are; the reference's, clipped to {}, "
+              "took {} times them",
+              short_number(whole), limit, short_number(right));
 }
 
 Answer clip_not_made(const CauseInputs& inputs) { return not_clipped_to(inputs, inputs.reference_facts.clip_norm); }
@@ -661,8 +652,8 @@ Answer own_norms_below_limit(const CauseInputs& inputs) {
   for (const auto& [code, words, of_ranks] : norms_of(inputs).others) {
     const bool of_own = code == "norm-of-own-shard" || code == "clip-on-local-norm";
     if (of_own && std::ranges::max(of_ranks) <= limit)
-      return made(code, kExact,
-                  fmt::format("no rank's norm {}, {:.4g}, is above {}", words, fmt::join(of_ranks, ", "), short_number(limit)));
+      return made(code, kExact, "no rank's norm {}, {:.4g}, is above {}", words, fmt::join(of_ranks, ", "),
+                  short_number(limit));
   }
   return {};
 }
@@ -671,9 +662,8 @@ Answer own_norms_below_limit(const CauseInputs& inputs) {
 Answer average_stands_still(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (it.actual != kNoChange || is_buffer(it.where)) return {};
-  return told(fmt::format("{} has no gradient, moves in the reference's step and stands still on {}", it.where,
-                          it.rank < 0 ? std::string("every rank") : fmt::format("rank {}", it.rank)),
-              kFits);
+  return told(kFits, "{} has no gradient, moves in the reference's step and stands still on {}", it.where,
+              it.rank < 0 ? std::string("every rank") : fmt::format("rank {}", it.rank));
 }
 
 }  // namespace
@@ -739,10 +729,9 @@ Answer no_gradient_reduced(const CauseInputs& inputs) {
     ++still;
   }
   if (still == 0) return {};
-  return told(
-      fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no "
-                  "parameter has a reduced gradient, and none of {} moves",
-                  inputs.cell->step, others, reducing_before, still));
+  return told("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no "
+              "parameter has a reduced gradient, and none of {} moves",
+              inputs.cell->step, others, reducing_before, still);
 }
 
 Answer norm_of_another_window(const CauseInputs& inputs) { return another_norm<true>(inputs); }
@@ -767,8 +756,8 @@ Answer some_reduced_again(const CauseInputs& inputs) {
       }
       if (fits && !names.empty() && 2 * names.size() < factors.size())
         return made(again > 1 ? "gradient-sum-not-mean" : "mean-taken-twice", kExact,
-                    fmt::format("{}: {} times what the {} other tensors were multiplied by after the reduction",
-                                fmt::join(names, ", "), factor_text(again, world), factors.size() - names.size()));
+                    "{}: {} times what the {} other tensors were multiplied by after the reduction",
+                    fmt::join(names, ", "), factor_text(again, world), factors.size() - names.size());
     }
   }
   return {};

@@ -6,11 +6,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"
-#include "harness/judge/compare/forced/free.h"
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/update.h"
+#include "harness/judge/compare/forced/values.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/writer.h"
@@ -179,7 +178,7 @@ bool keep_step(const std::string& from, int64_t step, const std::string& to, Fil
   const auto is_state = [](const Record& record) {
     return record.phase == Phase::snapshot && !record.payload.empty();
   };
-  if (!records || std::none_of(records->records.begin(), records->records.end(), is_state)) return false;
+  if (!records || std::ranges::none_of(records->records, is_state)) return false;
   TraceHeader header = reader.header();
   header.started_by = "replay";
   header.level = TraceLevel::hash;

@@ -5,8 +5,6 @@
 
 #include "harness/answer/results/results.h"
 #include "harness/base/files.h"
-#include "harness/plan/config/run_config.h"
-#include "harness/plan/matrix/matrix.h"
 
 // A prefix on real ranks whose sums may have been added in any order, compared with what another order may give.
 

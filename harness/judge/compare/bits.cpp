@@ -6,16 +6,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/ledger.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {
@@ -79,7 +75,7 @@ bool records_kind(const StepOfRun& step, const Record& subject) {
                        subject.phase == Phase::scores || subject.phase == Phase::inputs;
   const auto is_of_it = [&](const Record& each) {
     return each.phase == subject.phase && (!by_name || each.name == subject.name) &&
-           each.name.starts_with("buffer/") == subject.name.starts_with("buffer/");
+           is_buffer(each.name) == is_buffer(subject.name);
   };
   return std::ranges::any_of(step.ranks, [&](const StepRecords& rank) { return std::ranges::any_of(rank.records, is_of_it); });
 }
@@ -247,7 +243,7 @@ std::string ids_text(const Record& mine, const Record& other) {
   for (std::size_t i = 0; i < mine.ids.size() && i < other.ids.size(); ++i) {
     if (mine.ids[i] != other.ids[i]) return fmt::format("sample {} in row {}", mine.ids[i], i);
   }
-  return counted(static_cast<int64_t>(mine.ids.size()), "sample");
+  return counted(std::ssize(mine.ids), "sample");
 }
 
 /// What one side has; `mine` is null if it has nothing.
@@ -377,7 +373,7 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
   auto name = [](const RankDifference& each) { return (each.a ? each.a : each.b)->name; };
   const bool on_all =
       world_size > 1 && found.size() == world_size &&
-      std::all_of(found.begin(), found.end(), [&](const RankDifference& each) {
+      std::ranges::all_of(found, [&](const RankDifference& each) {
         return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
       });
   return worded(*first, a.step, on_all, static_cast<int>(world_size));

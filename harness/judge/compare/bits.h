@@ -5,10 +5,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/judge/evidence/ledger.h"
-#include "harness/judge/evidence/parts.h"
 
 // Which ranks hold what of a value that all should hold alike, and which of them hold what the reference holds.
 
@@ -30,6 +30,12 @@ struct Holders {
 /// otherwise) it speaks for the one whose values lie nearest, if those of all groups are known; and if rank 0's alone are, for
 /// most ranks, where rank 0 is one of them and lies within rounding, or is none of them and does not. `reference` may be null.
 Holders holders_of(const StepOfRun& step, const Record& subject, const StepOfRun* reference);
+
+/// Among parameters: what no gradient moves.
+inline bool is_buffer(std::string_view name) { return name.starts_with("buffer/"); }
+
+/// Nothing where there is no record.
+inline std::optional<std::vector<double>> values_of(const Record* record) { return record ? values_of(*record) : std::nullopt; }
 
 /// What the ranks that record it have, each once.
 std::set<uint64_t> hashes_of(const StepOfRun& step, Phase phase, const std::string& name);
@@ -113,5 +119,21 @@ inline double rounding_bound(int64_t steps, double epsilon = std::numeric_limits
   const auto grown = static_cast<double>(steps + 1);
   return 128 * epsilon * grown * grown;
 }
+
+// What must agree exactly at any layout: sample ids, what rows hold, random streams, control values.
+
+/// The first difference of two runs of different layouts at one step, in the exact phases: samples as a multiset, random streams by the
+/// sum of their hashes, control values on every rank. Of runs of another program than `one_program` of ours, a stream or value that no
+/// rank of one of them records is not compared.
+std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b, bool one_program);
+
+/// Two steps of one layout whose batches hold the same samples in another order, on the same ranks or on others.
+bool rows_reordered(const StepOfRun& a, const StepOfRun& b);
+
+/// Of a step, as the header declares, or the parts of rank 0's gradient show.
+int64_t micro_steps_of(const StepOfRun& step);
+
+/// Do ranks and micro-steps of both hold the same rows in the same order? Else one is compared with the other as with another layout.
+bool same_partition(const StepOfRun& a, const StepOfRun& b);
 
 }  // namespace lockstep

@@ -1,20 +1,13 @@
-#include "harness/judge/compare/compare.h"
+#include "harness/judge/compare/compared.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
-#include <utility>
 
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/compared.h"
-#include "harness/judge/compare/exact.h"
-#include "harness/judge/compare/forced/forced.h"
-#include "harness/judge/compare/forced/free.h"
-#include "harness/judge/compare/layouts.h"
-#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {
@@ -37,8 +30,7 @@ std::vector<int64_t> integers(const StepRecords& rank, const char* name) {
 }
 
 std::vector<double> losses_of(const StepRecords& rank) {
-  const Record* record = find_record(rank, Phase::loss, "row_losses");
-  return record == nullptr ? std::vector<double>{} : values_of(*record).value_or(std::vector<double>{});
+  return values_of(find_record(rank, Phase::loss, "row_losses")).value_or(std::vector<double>{});
 }
 
 /// In the order of the whole batch; empty if a rank's records of its rows do not fit together.
@@ -59,7 +51,7 @@ std::vector<Row> rows_of(const StepOfRun& step) {
                       static_cast<uint64_t>(gradients[k]), losses[k]});
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.position < y.position; });
+  std::ranges::stable_sort(rows, {}, &Row::position);
   return rows;
 }
 
@@ -392,7 +384,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     verdict = VerdictKind::inconclusive;
     sentence = fmt::format("Tensors of equal shape agree over {}. Not compared: {} of another shape, which one run may "
                            "hold in shards, {} first",
-                           steps, counted(static_cast<int64_t>(shards.size()), "tensor"), *shards.begin());
+                           steps, counted(std::ssize(shards), "tensor"), *shards.begin());
   } else if (passed) {
     const Divergence& first = passed->divergence;
     // Of updates that neither gradients nor parameters show nothing is known.

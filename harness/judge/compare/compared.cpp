@@ -6,17 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
-#include <set>
 #include <tuple>
-#include <vector>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/forced/values.h"
-#include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/ledger.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {

@@ -11,16 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/answer/results/results.h"
-#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/forced/values.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/ledger.h"
-#include "harness/judge/evidence/parts.h"
-#include "harness/judge/evidence/run_evidence.h"
 #include "harness/plan/config/canonical.h"
-#include "harness/plan/config/run_config.h"
-#include "harness/plan/matrix/matrix.h"
 
 // What a comparison has really looked at, and the sentences that say so.
 
@@ -226,5 +219,73 @@ std::optional<AverageStep> average_step(const AveragedStep& at);
 /// The tensor of run B whose average does not come from its own parameters as the reference's does from its. Nothing where the
 /// reference's own follows no such rule.
 std::optional<Difference> averages_difference(const AveragedStep& a, const AveragedStep& b);
+
+// Two runs by their traces: bit for bit at one layout, by what layouts share otherwise, and by forced steps where there are repeats.
+
+/// How two runs are configured otherwise, by their configs or by what their traces' headers declare. Throws TraceError.
+std::vector<ConfigDifference> differences_of(const CompareOptions& options);
+
+/// Did both runs compute in exact arithmetic? False where a config is not known.
+bool both_exact(const RunConfig* reference, const RunConfig* cell);
+
+/// Run B against run A from their traces alone, whatever their layouts. Throws TraceError.
+Comparison compare_traces(const CompareOptions& options);
+
+/// How far a run on real ranks agrees bit for bit with the emulated one, at most `asked` steps. `seed` and
+/// `backend` are left to the caller, who knows the plan. Throws TraceError.
+Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked);
+
+// Free traces of two layouts: what can be told without a forced step.
+
+/// What a difference says of a tensor that keeps its bits in a step.
+inline constexpr const char* kNoChange = "no change in this step";
+
+/// Scores with another count of columns a row, in the trainer's word for them: "2 negatives of 23".
+Difference columns_difference(const ScoreSpec& scores, const StepOfRun& run, int64_t expected, int64_t actual,
+                              int rank);
+
+/// Mechanism of two runs of different layouts from free traces alone: `divergent`, or `inconclusive` with what
+/// was compared and what was not. What must agree exactly is compared at every step; scores, loss and gradients
+/// at steps that both begin with the same parameters, bit for bit (the first one, as a rule), by their values
+/// where both traces keep them, else by norm, smallest and largest element. Later on nobody knows by how much
+/// training has amplified rounding: under Adam a gradient that is zero by symmetry moves its parameter by a
+/// full learning rate in a direction that rounding chooses. A step that both begin nearly alike is judged by values all the same,
+/// where options.explains is given, and counts if that says so. Configs may be unknown.
+Comparison compare_layouts(StepPairs& pairs, const CompareOptions& options);
+
+// The forced comparison: gradients of a cell at the reference's own parameters and batches, against a measured band.
+
+/// The free runs and their configs, and run folders of the forced ones. The free runs may be left empty; then the exact
+/// phases are compared in the forced runs themselves. Repeats are forced: permuted rows and order of reduction; without
+/// any no band is measured. Without configs updates are not recomputed, and causes that depend on hyperparameters are
+/// not named.
+struct ForcedInputs : CompareOptions {
+  std::string forced_reference = {}, forced_cell = {};
+  /// The same in float64; of a run in float64 itself. Both or none; with them no repeat is looked at.
+  std::string reference_twin = {}, cell_twin = {};
+  int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
+  bool one_build = true;  ///< both were computed by one build of the programs: equal configs then have equal bits
+};
+
+/// A cell against its reference, at each forced step.
+///
+/// With twins two things are judged: whether both mean the same, by their twins' values; and whether the cell rounds as
+/// the reference does, by the cell's values against its own twin's (TwinBounds has the bounds). Without them, per
+/// tensor g of the gradients,
+///
+///   band = max(own, min(factor * q * |sum of |terms||, 4 * own), floor * epsilon * |sum of |terms||),
+///   own = factor * max over repeats |g_repeat - g_ref| (2-norms)
+///
+/// where q is the upper quartile over the tensors of max over repeats |g_repeat - g_ref| / |sum of |terms||
+/// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of the
+/// precision in which the terms were computed; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||)
+/// without any repeat. It holds for the mean over ranks of the local gradients and for the reduced ones;
+/// scores (by row id and column id), loss and gradient norm likewise. Three things are judged without a
+/// reference: the reduced gradient against the mean of the local ones, by the rounding of V terms; the update
+/// against what the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control
+/// values are compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
+/// divergence. Where equal bits are promised (promise_equal_bits), every differing bit is outside, signs of zeros left out. Throws TraceError if a trace is missing, damaged or lacks what forced
+/// runs keep.
+Comparison compare_forced(const ForcedInputs& inputs);
 
 }  // namespace lockstep

@@ -1,16 +1,14 @@
-#include "harness/judge/compare/exact.h"
+#include "harness/judge/compare/bits.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"
-#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/replicas.h"
+#include "harness/judge/evidence/parts.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {
@@ -34,7 +32,7 @@ std::vector<int64_t> sorted_ids(const StepOfRun& step) {
     const std::vector<int64_t> own = sample_ids(step.ranks[static_cast<std::size_t>(rank)]);
     ids.insert(ids.end(), own.begin(), own.end());
   }
-  std::sort(ids.begin(), ids.end());
+  std::ranges::sort(ids);
   return ids;
 }
 
@@ -74,7 +72,7 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
   std::set_difference(in_b.begin(), in_b.end(), in_a.begin(), in_a.end(), std::back_inserter(extra));
   if (missing.empty() && extra.empty()) return std::nullopt;
   // Of ids beyond the batch those tell a rank that are not in the batch at all; else any rank may have them too often.
-  const bool foreign = std::ranges::any_of(extra, [&](int64_t id) { return !std::binary_search(in_a.begin(), in_a.end(), id); });
+  const bool foreign = std::ranges::any_of(extra, [&](int64_t id) { return !std::ranges::binary_search(in_a, id); });
   const auto is_told = [&](int64_t id) {
     return std::ranges::binary_search(extra, id) && (!foreign || !std::ranges::binary_search(in_a, id));
   };
@@ -100,7 +98,7 @@ bool holds_the_same(const std::vector<double>& a, const std::vector<double>& b) 
   if (is_hash(a) && is_hash(b) && std::max(a.size(), b.size()) == 2)
     return a[0] == b[0] || (a.size() == b.size() && a[1] != b[1]);
   const std::vector<double>&longer = a.size() < b.size() ? b : a, &shorter = a.size() < b.size() ? a : b;
-  const auto common = static_cast<std::ptrdiff_t>(shorter.size()), more = std::ssize(longer) - common;
+  const auto common = std::ssize(shorter), more = std::ssize(longer) - common;
   if (more == 0 || common < 2) return a == b;
   const auto is_padding = [](auto first, auto last) { return std::all_of(first, last, [](double value) { return value < 0; }); };
   return (std::equal(shorter.begin(), shorter.end(), longer.begin()) && is_padding(longer.begin() + common, longer.end())) ||
@@ -249,7 +247,7 @@ bool has_updated_parameters(const StepOfRun& step, const StepRecords& rank) {
     const std::vector<const Record*> held = records_of(rank, Phase::parameters);
     return !held.empty() && std::ranges::all_of(held, [&](const Record* record) {
       const Record* same = find_record(other, record->phase, record->name);
-      return record->name.starts_with("buffer/") || (same && same->stats.hash == record->stats.hash);
+      return is_buffer(record->name) || (same && same->stats.hash == record->stats.hash);
     });
   };
   return std::ranges::any_of(step.ranks, [&](const StepRecords& other) {
@@ -272,7 +270,7 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
   std::vector<std::string> names;
   for (const StepOfRun* run : {&a, &b}) {
     for (const Record* record : records_of(run->ranks[0], Phase::control)) {
-      if (std::find(names.begin(), names.end(), record->name) == names.end()) names.push_back(record->name);
+      if (std::ranges::find(names, record->name) == names.end()) names.push_back(record->name);
     }
   }
   // A tracer may write it on the ranks alone that leave out an update.

@@ -1,22 +1,16 @@
-#include "harness/judge/compare/layouts.h"
+#include "harness/judge/compare/compared.h"
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <set>
 #include <tuple>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/compared.h"
-#include "harness/judge/compare/exact.h"
-#include "harness/judge/compare/forced/free.h"
-#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/judge/trace/record.h"
 
@@ -349,7 +343,7 @@ class FreeLayouts {
   bool moves_by_itself(const Record& record) const {
     constexpr int64_t kLarge = 8;
     if (record.is_scalar || !is_floating(record.dtype) || elements_of(record.shape) < kLarge) return false;
-    return record.name.starts_with("buffer/") || !find_record(pairs_.step_a().ranks[0], Phase::reduced_gradients, record.name);
+    return is_buffer(record.name) || !find_record(pairs_.step_a().ranks[0], Phase::reduced_gradients, record.name);
   }
 
   /// A buffer that the reference left as it was in this step, such as a frozen BatchNorm's statistics, and a rank of
@@ -367,7 +361,7 @@ class FreeLayouts {
     for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
       const auto was_in_a = hash(before_a->ranks[0], record->name);
       const bool stands_still = was_in_a == record->stats.hash;
-      if (!was_in_a || !(stands_still ? record->name.starts_with("buffer/") : moves_by_itself(*record))) continue;
+      if (!was_in_a || !(stands_still ? is_buffer(record->name) : moves_by_itself(*record))) continue;
       const auto others = ranks_where<int>(std::min(b.ranks.size(), before_b->ranks.size()), [&](std::size_t rank) {
         const auto was = hash(before_b->ranks[rank], record->name), is = hash(b.ranks[rank], record->name);
         return was && is && (*was == *is) != stands_still;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -12,11 +10,9 @@
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/forced/free.h"
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/forced/values.h"
-#include "harness/judge/compare/loader_rows.h"
-#include "harness/judge/compare/parting.h"
+#include "harness/judge/compare/operations.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/rank_result.h"
 
@@ -172,7 +168,7 @@ class LedJudge {
     }
     changed_after();
     start();
-    rows(static_cast<int64_t>(found.steps.size()));
+    rows(std::ssize(found.steps));
     for (const auto& [step, names] : narrow_)
       for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
     found.items = std::move(items_);
@@ -394,19 +390,17 @@ class LedJudge {
       const double least = std::max(kOfTensor * largest_of(gradient->values), kOfAll * all);
       worst.look(expected, actual, before, [&](std::size_t i) { return std::abs(gradient->values[i]) > least; });
     };
-    for (const NamedTensor& expected : at.values_a.parameters) {
-      if (expected.name.starts_with("buffer/")) continue;
-      look(expected, find_tensor(at.values_b.parameters, expected.name), find_tensor(began->tensors, expected.name),
-           expected.name);
-    }
+    for (const NamedTensor& expected : at.values_a.parameters)
+      if (!is_buffer(expected.name))
+        look(expected, find_tensor(at.values_b.parameters, expected.name), find_tensor(began->tensors, expected.name),
+             expected.name);
     for (const NamedTensor& expected : at.values_a.optimizer_state) {
       const std::size_t slash = expected.name.find('/');
       look(expected, find_tensor(at.values_b.optimizer_state, expected.name), nullptr,
            slash == std::string::npos ? "" : expected.name.substr(slash + 1));
     }
     for (const Record* expected : records_of(at.a.ranks[0], Phase::averaged_weights)) {
-      const Record* actual = find_record(at.b.ranks[0], Phase::averaged_weights, expected->name);
-      const auto of_a = whole_tensor(*expected), of_b = actual ? whole_tensor(*actual) : std::nullopt;
+      const auto of_a = whole_tensor(*expected), of_b = whole_tensor(find_record(at.b.ranks[0], expected->phase, expected->name));
       if (of_a && of_b) worst.look({"average/" + of_a->name, of_a->shape, of_a->values}, &*of_b);
     }
     return add(item("update"), at.a.step, worst.share, worst.where,
@@ -417,7 +411,7 @@ class LedJudge {
   void buffers(const Pair& at) {
     Furthest worst;
     for (const NamedTensor& expected : at.values_a.parameters)
-      if (expected.name.starts_with("buffer/"))
+      if (is_buffer(expected.name))
         worst.look(expected, find_tensor(at.values_b.parameters, expected.name));
     const std::string name = worst.where.substr(worst.where.find('/') + 1);
     LedItem& own = item("buffers");
@@ -429,9 +423,8 @@ class LedJudge {
   /// Do several ranks end the step with buffers that are neither the reference's nor the other ranks'?
   static bool are_each_ranks_own(const Pair& at) {
     const auto is_own = [&](const StepRecords& rank, const NamedTensor& expected) {
-      if (!expected.name.starts_with("buffer/") || hashes_of(at.b, Phase::parameters, expected.name).size() < 2) return false;
-      const Record* record = find_record(rank, Phase::parameters, expected.name);
-      const auto values = record ? values_of(*record) : std::nullopt;
+      if (!is_buffer(expected.name) || hashes_of(at.b, Phase::parameters, expected.name).size() < 2) return false;
+      const auto values = values_of(find_record(rank, Phase::parameters, expected.name));
       return values && values->size() == expected.values.size() && distance(*values, expected.values) > 1e-6 * norm(expected.values);
     };
     return std::ranges::count_if(at.b.ranks, [&](const StepRecords& rank) {
@@ -452,8 +445,7 @@ class LedJudge {
     LedItem& own = item("replicas");
     double apart = 0;
     const auto values = [&](const StepRecords& rank) {
-      const Record* record = drift ? find_record(rank, drift->phase, drift->name) : nullptr;
-      return record ? values_of(*record) : std::nullopt;
+      return drift ? values_of(find_record(rank, drift->phase, drift->name)) : std::nullopt;
     };
     const auto first = values(at.b.ranks[0]);
     for (const StepRecords& rank : at.b.ranks) {
@@ -483,7 +475,7 @@ class LedJudge {
     }
     LedItem& own = item("buffers");
     if (own.state != Mark::different || !by_rank.contains({own.first, own.where})) return;
-    if (!own.where.starts_with("buffer/")) {
+    if (!is_buffer(own.where)) {
       own.code = "average-of-weights-differs";
     } else if (std::ranges::any_of(by_rank, [&](const auto& each) {
                  return each.first.first == own.first && each.second.size() > 1;
@@ -530,7 +522,7 @@ class LedJudge {
     own.first = 0;
     const auto count = std::ranges::count_if(starts, [](const auto& start) { return !start.empty(); });
     if (count == 1) own.rank = static_cast<int>(other - starts.begin());
-    own.code = most->first.starts_with("buffer/") ? "buffers-not-synchronised" : "initial-weights-differ";
+    own.code = is_buffer(most->first) ? "buffers-not-synchronised" : "initial-weights-differ";
     own.text = fmt::format("{} with another {}, {:.3g} % off",
                            count == 1 ? fmt::format("rank {} begins", own.rank) : "ranks begin", most->first,
                            100 * most->second);

@@ -3,16 +3,44 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "harness/judge/compare/loader_rows.h"
+#include "harness/answer/results/results.h"
 
-// A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can
-// be judged by itself.
+// What loaders were asked for, by rank and fetch: do the ranks share out the reference's rows?
 
 namespace lockstep {
+
+/// One thing that a step does, over all steps.
+struct LedItem {
+  std::string name;  ///< "rows", "start weights", "loss", "reduction", "gradients", "clip", "rate", "update",
+                     ///< "buffers", "replicas"
+  Mark state = Mark::none;
+  int64_t steps = 0;       ///< at which it was compared
+  int64_t first = -1;      ///< of `different` and `undecided`: the step
+  int rank = kAllRanks;    ///< the one rank that differs
+  std::string where = {};  ///< tensor
+  std::string text = {};   ///< in words; of what agrees too where there is something to say
+  std::string code = {};   ///< the cause, where it is clear from this alone
+};
+
+/// A rank's rows.json: what its loaders were asked for, and what steps began with that is in no trace. An empty object:
+/// there is none.
+nlohmann::json rows_of(const std::string& dir, int rank);
+
+struct TracedRanks {
+  const std::string& dir;
+  int count;
+};
+
+/// Judges the loaders of both one by one, up to the first difference. `takers`: so many of the run's ranks share out a
+/// step's rows. `steps`: that were recorded.
+void judge_rows(const TracedRanks& reference, const TracedRanks& run, int takers, int64_t steps, LedItem& item);
+
+// A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can be judged by itself.
 
 struct LedStep {
   int64_t step = 0;
@@ -71,5 +99,25 @@ struct Otherwise {
 /// Tries one hypothesis after the other; the first whose run agrees in all that is judged explains the difference.
 /// Nothing: none does.
 std::optional<Otherwise> explain_otherwise(const OtherwiseInputs& inputs);
+
+// lockstep check --resumed: a run that was stopped and resumed, against one that went through.
+
+/// A run that its trainer resumed, against what it was stopped with and against a run that went through. Steps are the whole run's.
+struct ResumedFindings {
+  std::vector<LedItem> items;     ///< states that a trainer has to save, and after them what the steps computed; those that differ in the order of their weight
+  std::vector<std::string> lost;  ///< names of the states that differ and are no consequence of another
+  int64_t stopped = 0;            ///< the step that would have begun when the run was stopped
+  int64_t begins = 0;             ///< the step whose beginning the resumed run's first one is
+  int64_t steps = 0;              ///< that were compared
+  bool anew = false;              ///< it begins as the run had begun: nothing was loaded
+  int64_t chance = -1;            ///< the first step at which the run that was stopped differs from the whole one by itself
+  std::string chance_text = {};   ///< what differs there
+  bool unseeded = false;          ///< two runs begin with other weights
+
+  const LedItem* find(const std::string& name) const;
+};
+
+/// All three are folders of runs that LOCKSTEP_STOP ended. Throws TraceError.
+ResumedFindings judge_resumed(const std::string& whole, const std::string& stopped, const std::string& resumed);
 
 }  // namespace lockstep

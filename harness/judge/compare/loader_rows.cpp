@@ -1,10 +1,8 @@
-#include "harness/judge/compare/loader_rows.h"
+#include "harness/judge/compare/led.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,10 +1,7 @@
 #include "harness/judge/compare/operations.h"
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <optional>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -18,16 +15,21 @@ constexpr double kOfSums = 1e-8;  // of sums in float64, relative to the largest
 
 // Reading.
 
+template <class T>
+std::vector<T> list_of(const nlohmann::json& json) {
+  return json_as<std::vector<T>>(json).value_or(std::vector<T>());
+}
+
 Projection read_projection(const nlohmann::json& json) {
   Projection made;
   const auto at = [&](std::size_t i) { return json.is_array() && i < json.size() ? json[i] : nlohmann::json(); };
-  made.shape = json_as<std::vector<int64_t>>(at(0)).value_or(std::vector<int64_t>());
+  made.shape = list_of<int64_t>(at(0));
   made.whole = json_as<double>(at(1)).value_or(0);
   made.storage = json_as<uint64_t>(at(2)).value_or(0);
-  made.rows = json_as<std::vector<double>>(at(3)).value_or(std::vector<double>());
-  made.columns = json_as<std::vector<double>>(at(4)).value_or(std::vector<double>());
-  made.sums = json_as<std::vector<double>>(at(5)).value_or(std::vector<double>());
-  made.powers = json_as<std::vector<double>>(at(6)).value_or(std::vector<double>());
+  made.rows = list_of<double>(at(3));
+  made.columns = list_of<double>(at(4));
+  made.sums = list_of<double>(at(5));
+  made.powers = list_of<double>(at(6));
   return made;
 }
 
@@ -128,7 +130,7 @@ void relate_along(const Views& a, const Views& b, Along along, std::size_t dimen
   relation.place = relation.place || std::ranges::all_of(b, [&](const Projection* each) {
                      const auto& own = each->*along;
                      return own.size() < first.size() && own.size() > 1 &&
-                            close(own, {first.begin(), first.begin() + static_cast<std::ptrdiff_t>(own.size())});
+                            close(own, {first.begin(), first.begin() + std::ssize(own)});
                    });
 }
 
@@ -179,7 +181,7 @@ Flow flow_of(const Operations& operations) {
       const auto storage = by_storage.find(in.storage);
       // Of several with one value: the last, and for equal inputs of one operation the last ones, in their order.
       const auto behind = static_cast<std::size_t>(
-          std::count_if(operation.in.begin() + static_cast<std::ptrdiff_t>(makers.size()), operation.in.end(),
+          std::count_if(operation.in.begin() + std::ssize(makers), operation.in.end(),
                         [&](const Projection& other) { return Value{other.shape, other.whole} == value; }));
       const int maker =
           equal != by_value.end()
@@ -240,15 +242,10 @@ bool Walk::are_alike(const Views& views) {
 
 Relation Walk::relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
   Relation relation;
-  const bool one_shape =
-      std::ranges::all_of(b,
-                          [&](const Projection* each) {
-                            return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size();
-                          }) &&
-      std::ranges::all_of(a, [&](const Projection* each) {
-        return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size();
-      });
-  if (one_shape) {
+  const auto has_shape = [&](const Projection* each) {
+    return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size();
+  };
+  if (std::ranges::all_of(a, has_shape) && std::ranges::all_of(b, has_shape)) {
     const std::vector<double> first = numbers_of(*a[0]), sums[2] = {added(a), added(b)};
     const auto are = [&](const Views& views, double factor) {
       return std::ranges::all_of(views,
@@ -306,9 +303,8 @@ Operations read_operations(const std::string& folder, int rank) {
   const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
   if (!json.is_object()) return made;
   const auto places = json_as<std::vector<std::string>>(json.value("places", nlohmann::json()));
-  made.drawn = json_as<std::vector<double>>(json.value("drawn", nlohmann::json())).value_or(std::vector<double>());
-  const auto weights =
-      json_as<std::vector<uint64_t>>(json.value("weights", nlohmann::json())).value_or(std::vector<uint64_t>());
+  made.drawn = list_of<double>(json.value("drawn", nlohmann::json()));
+  const auto weights = list_of<uint64_t>(json.value("weights", nlohmann::json()));
   made.weights = {weights.begin(), weights.end()};
   const nlohmann::json all = json.value("operations", nlohmann::json());
   if (!places || !all.is_array() || all.size() > kMostOperations) return made;

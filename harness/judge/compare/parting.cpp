@@ -1,12 +1,8 @@
-#include "harness/judge/compare/parting.h"
+#include "harness/judge/compare/operations.h"
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <numeric>
-#include <set>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,10 +1,9 @@
-#include "harness/judge/compare/resumption.h"
+#include "harness/judge/compare/led.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -15,8 +14,8 @@
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/values.h"
-#include "harness/judge/compare/loader_rows.h"
 #include "harness/judge/trace/reader.h"
 
 namespace lockstep {
@@ -76,7 +75,6 @@ bool same(const Record& a, const Record& b) {
                      : a.stats.hash == b.stats.hash;
 }
 
-bool is_buffer(const Place& place) { return place.second.starts_with("buffer/"); }
 bool is_weight(const Place& place) {
   return place.first == Phase::snapshot && place.second.find('/') == std::string::npos && place.second != "updates";
 }
@@ -117,7 +115,7 @@ class ResumedJudge {
     const int64_t begins = found_.begins;
     while (made(whole_[0], begins + found_.steps) && made(resumed_[0], first_ + found_.steps)) ++found_.steps;
     tensors("weights", is_weight);
-    tensors("buffers", [](const Place& place) { return place.first == Phase::snapshot && is_buffer(place); });
+    tensors("buffers", [](const Place& place) { return place.first == Phase::snapshot && is_buffer(place.second); });
     tensors("moments", is_moment);
     counters();
     schedule();
@@ -247,7 +245,7 @@ class ResumedJudge {
         if (found && same(record, *found)) continue;
         ranks.insert(rank);
         off.insert(place.second);
-        const auto there = values_of(record), here = found ? values_of(*found) : std::nullopt;
+        const auto there = values_of(record), here = values_of(found);
         if (!here || norm(*here) == 0) none.insert(place.second);
         rounded = rounded && there && here && in_bfloat16(*here) && !in_bfloat16(*there);
         if (there && here && there->size() == here->size())
@@ -265,9 +263,9 @@ class ResumedJudge {
       add(name, Mark::same);
       return;
     }
-    std::string what = counted(static_cast<int64_t>(off.size()), "tensor");
+    std::string what = counted(std::ssize(off), "tensor");
     if (off.size() < all.size())
-      what = fmt::format("{} of {}: {}{}", off.size(), counted(static_cast<int64_t>(all.size()), "tensor"),
+      what = fmt::format("{} of {}: {}{}", off.size(), counted(std::ssize(all), "tensor"),
                          *off.begin(), off.size() > 1 ? ", …" : "");
     const std::string how = none.size() == off.size() && name == "moments" ? "begin with 0"
                             : size > 0 ? fmt::format("{:.3g} % off", 100 * std::sqrt(gap / size))
@@ -360,7 +358,7 @@ class ResumedJudge {
       // A copy that moves is not the one that a loaded checkpoint still holds.
       const auto moved = [](const RankKept& run, int64_t step, const nlohmann::json& one) {
         const nlohmann::json now = run.at(step, "averages"), next = run.at(step + 1, "averages");
-        return std::count(now.begin(), now.end(), one) - std::count(next.begin(), next.end(), one) > 0;
+        return std::ranges::count(now, one) - std::ranges::count(next, one) > 0;
       };
       for (const nlohmann::json& each : expected) {
         const auto copy = json_as<std::vector<std::string>>(each).value_or(std::vector<std::string>());

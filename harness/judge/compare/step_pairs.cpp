@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "harness/base/json.h"
 #include "harness/base/text.h"
-#include "harness/judge/evidence/parts.h"
-#include "harness/judge/evidence/replicas.h"
 
 namespace lockstep {
 

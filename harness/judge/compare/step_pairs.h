@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "harness/judge/evidence/ledger.h"
-#include "harness/judge/evidence/parts.h"
 #include "harness/plan/config/trainer_spec.h"
 
 // Records of a step by phase and name, a difference between two of them, and what is known of the

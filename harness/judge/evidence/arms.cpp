@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <ranges>
 #include <set>
 
@@ -295,6 +294,10 @@ std::string seeds_alone(const Arm& arm, const Arm& other) {
 
 }  // namespace
 
+static ConfigProblem problem_of(const std::string& where, std::string what) {
+  return {where, 0, 0, std::move(what), ""};
+}
+
 MatchedArms match_arms(std::vector<Arm> reference, std::vector<Arm> cell) {
   MatchedArms matched;
   if (reference.size() == 1 && cell.size() == 1) {
@@ -304,16 +307,12 @@ MatchedArms match_arms(std::vector<Arm> reference, std::vector<Arm> cell) {
   } else if (cell.size() == 1) {
     matched.pairs.push_back({partner_of(cell.front(), reference), cell.front(), {}});
   } else {
-    for (const Arm& arm : reference) {
-      if (const Arm* partner = named(cell, arm.name)) {
-        matched.pairs.push_back({arm, *partner, {}});
-      } else {
-        matched.alone.push_back("the cell " + title_of(arm) + " has no counterpart of the same name");
+    for (const auto& [own, others] : {std::pair(&reference, &cell), {&cell, &reference}}) {
+      for (const Arm& arm : *own) {
+        const Arm* partner = named(*others, arm.name);
+        if (!partner) matched.alone.push_back("the cell " + title_of(arm) + " has no counterpart of the same name");
+        if (partner && own == &reference) matched.pairs.push_back({arm, *partner, {}});
       }
-    }
-    for (const Arm& arm : cell) {
-      if (!named(reference, arm.name))
-        matched.alone.push_back("the cell " + title_of(arm) + " has no counterpart of the same name");
     }
   }
   for (const ArmPair& pair : matched.pairs) {
@@ -330,19 +329,16 @@ void require_same_question(MatchedArms& matched, const Given& given, bool across
   for (ArmPair& pair : matched.pairs) {
     pair.differences = question_differences(pair.reference, pair.cell, given);
     for (const QuestionDifference& difference : pair.differences) {
-      problems.push_back({fmt::format("{} against {}", title_of(pair.cell), title_of(pair.reference)), 0, 0,
-                          "different question: " + difference_text(difference), ""});
+      problems.push_back(problem_of(fmt::format("{} against {}", title_of(pair.cell), title_of(pair.reference)),
+                                    "different question: " + difference_text(difference)));
     }
   }
-  for (const std::string& alone : matched.alone) problems.push_back({"compare", 0, 0, alone, ""});
-  if (matched.pairs.empty()) {
-    problems.push_back({"compare", 0, 0, "no cell of either side has a counterpart of the same name on the other",
-                                         ""});
-    throw ConfigError(problems);
-  }
-  if (across || problems.empty()) return;
+  for (const std::string& alone : matched.alone) problems.push_back(problem_of("compare", alone));
+  if (!matched.pairs.empty() && (across || problems.empty())) return;
   problems.push_back(
-      {"compare", 0, 0, "--across compares them anyway, and shows how they differ", ""});
+      problem_of("compare", matched.pairs.empty()
+                                ? "no cell of either side has a counterpart of the same name on the other"
+                                : "--across compares them anyway, and shows how they differ"));
   throw ConfigError(problems);
 }
 
@@ -352,15 +348,13 @@ void require_paired_seeds(const std::vector<ArmPair>& pairs) {
     for (const std::string& alone :
          {seeds_alone(pair.reference, pair.cell), seeds_alone(pair.cell, pair.reference)}) {
       if (!alone.empty())
-        problems.push_back(
-            {"compare", 0, 0,
-             "seeds without a partner: " + alone + "; a paired comparison needs both runs of each seed", ""});
+        problems.push_back(problem_of(
+            "compare", "seeds without a partner: " + alone + "; a paired comparison needs both runs of each seed"));
     }
     for (const Arm* arm : {&pair.reference, &pair.cell}) {
       if (!arm->missing.empty())
-        problems.push_back(
-            {title_of(*arm), 0, 0,
-             fmt::format("the runs of seeds {} no longer exist", fmt::join(arm->missing, ", ")), ""});
+        problems.push_back(problem_of(
+            title_of(*arm), fmt::format("the runs of seeds {} no longer exist", fmt::join(arm->missing, ", "))));
     }
   }
   if (!problems.empty()) throw ConfigError(problems);
@@ -482,11 +476,9 @@ std::string shown_metric_of(const RunConfig& config) {
 void refuse_out_of_range(const Primary& primary) {
   std::vector<ConfigProblem> problems;
   if (!(primary.margin > 0) || !std::isfinite(primary.margin))
-    problems.push_back(
-        {"--margin", 0, 0, fmt::format("the margin is {}; it must be above 0", primary.margin), ""});
+    problems.push_back(problem_of("--margin", fmt::format("the margin is {}; it must be above 0", primary.margin)));
   if (!(primary.alpha > 0 && primary.alpha < 0.5))
-    problems.push_back(
-        {"--alpha", 0, 0, fmt::format("alpha is {}; it must lie in (0, 0.5)", primary.alpha), ""});
+    problems.push_back(problem_of("--alpha", fmt::format("alpha is {}; it must lie in (0, 0.5)", primary.alpha)));
   if (!problems.empty()) throw ConfigError(problems);
 }
 

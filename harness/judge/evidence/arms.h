@@ -5,12 +5,9 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "harness/answer/results/results.h"
 #include "harness/judge/evidence/run_evidence.h"
-#include "harness/plan/matrix/plan.h"
 
 // What a comparison of outcomes is made of: the runs of one cell, by seed, as an output folder holds them.
 

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,7 +8,6 @@
 
 #include "harness/answer/results/results.h"
 #include "harness/judge/evidence/parts.h"
-#include "harness/judge/trace/record.h"
 
 // Where two runs differ at a step, and which of two differences comes first.
 

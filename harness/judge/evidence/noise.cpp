@@ -6,15 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <map>
-#include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <unordered_set>
-#include <vector>
 
-#include "harness/answer/results/words.h"
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/trace/reader.h"
@@ -102,7 +98,7 @@ std::optional<NoiseScale> estimate_noise_scale(std::span<const NoiseStep> steps)
   if (parts.empty()) return std::nullopt;
   const auto n = static_cast<double>(parts.size());
   NoiseScale scale;
-  scale.steps = static_cast<int64_t>(parts.size());
+  scale.steps = std::ssize(parts);
   scale.gradient_squared = sum.gradient_squared / n;
   scale.noise = sum.noise / n;
   scale.batch = batch_of(sum);
@@ -134,6 +130,29 @@ std::string noise_caveat(const RunConfig& config) {
 }
 
 namespace {
+
+/// Norms of one rank's gradients at a step, over all parameters.
+struct GradientNorms {
+  int64_t step = 0;
+  std::vector<int64_t> ids;                       ///< samples of this rank's rows
+  double local_squared = 0, reduced_squared = 0;  ///< sums of squares, before any reduction and after it
+  bool has_local = false, has_reduced = false;    ///< false: the trace keeps no norms of them
+  uint64_t nonfinite = 0;                         ///< values that the sums leave out
+};
+
+GradientNorms norms_of(const StepRecords& step) {
+  GradientNorms norms;
+  norms.step = step.step;
+  for (const Record& record : step.records) {
+    if (record.phase == Phase::samples) norms.ids = record.ids;
+    const bool local = record.phase == Phase::local_gradients;
+    if (record.is_scalar || !record.has_stats || (!local && record.phase != Phase::reduced_gradients)) continue;
+    (local ? norms.local_squared : norms.reduced_squared) += record.stats.norm * record.stats.norm;
+    (local ? norms.has_local : norms.has_reduced) = true;
+    norms.nonfinite += record.stats.nonfinite;
+  }
+  return norms;
+}
 
 /// One step of all ranks, or nothing if a norm is missing or left values out.
 std::optional<NoiseStep> join_ranks(const std::vector<GradientNorms>& ranks) {
@@ -191,15 +210,17 @@ std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::s
     return std::nullopt;
   }
   std::vector<TraceReader> readers;
+  std::vector<StepRecords> used(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank)
     readers.emplace_back(fmt::format("{}/rank-{}.trace", run_dir, rank));
   std::vector<NoiseStep> steps;
   DataSeen seen;
   for (;;) {
     std::vector<GradientNorms> ranks;
-    for (TraceReader& reader : readers) {
-      const std::optional<GradientNorms> norms = reader.next_gradient_norms();
-      if (norms && (ranks.empty() || norms->step == ranks.front().step)) ranks.push_back(*norms);
+    for (std::size_t rank = 0; rank < readers.size(); ++rank) {
+      std::optional<StepRecords> step = readers[rank].next(std::move(used[rank]));
+      if (step && (ranks.empty() || step->step == ranks.front().step)) ranks.push_back(norms_of(*step));
+      used[rank] = step ? *std::move(step) : StepRecords();
     }
     // Traces of ranks that stopped at different steps say as much as the shortest.
     if (ranks.size() != readers.size()) break;

@@ -8,10 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/answer/results/results.h"
-#include "harness/answer/results/words.h"
 #include "harness/judge/evidence/run_evidence.h"
-#include "harness/plan/matrix/plan.h"
 
 // The simple gradient noise scale of a data-parallel run, from what its traces hold anyway: the norms of the
 // ranks' own gradients against that of the reduced one.

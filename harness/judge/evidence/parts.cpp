@@ -2,17 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <map>
-#include <optional>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "harness/answer/results/results.h"
@@ -441,8 +437,8 @@ void RunReader::find_end(const std::vector<bool>& ended) {
                        readers_[rank].end().starts_with("cut") ? "is " : "", readers_[rank].end());
     return;
   }
-  if (std::all_of(ended.begin(), ended.end(), [](bool one) { return one; })) return;
-  const auto first = std::find(ended.begin(), ended.end(), true) - ended.begin();
+  if (std::ranges::all_of(ended, [](bool one) { return one; })) return;
+  const auto first = std::ranges::find(ended, true) - ended.begin();
   end_ = fmt::format("{}/rank-{}.trace ends before those of other ranks", dir_, first);
 }
 
@@ -456,21 +452,10 @@ constexpr std::string_view kKinds[] = {"buffer/", "first_moment/", "second_momen
 constexpr std::string_view kWrappers[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module."};
 
 bool names_a_parameter(const Record& record) {
-  switch (record.phase) {
-    case Phase::local_gradients:
-    case Phase::reduced_gradients:
-    case Phase::applied_gradients:
-    case Phase::parameters:
-    case Phase::term_sums:
-    case Phase::gradient_parts:
-    case Phase::averaged_weights:
-      return true;
-    case Phase::snapshot:
-    case Phase::optimizer_state:
-      return record.name != "updates";
-    default:
-      return false;
-  }
+  constexpr Phase kOfParameters[] = {Phase::snapshot,   Phase::local_gradients, Phase::reduced_gradients, Phase::applied_gradients,
+                                     Phase::parameters, Phase::term_sums,       Phase::gradient_parts,    Phase::optimizer_state,
+                                     Phase::averaged_weights};
+  return std::ranges::find(kOfParameters, record.phase) != std::end(kOfParameters) && record.name != kUpdates;
 }
 
 std::size_t name_begins(const Record& record) {
@@ -481,16 +466,18 @@ std::size_t name_begins(const Record& record) {
   return 0;
 }
 
+/// Takes the prefix off the parameter's name that begins there.
+void take_off(Record& record, std::string_view prefix, std::size_t begin) {
+  if (record.name.compare(begin, prefix.size(), prefix) == 0) record.name.erase(begin, prefix.size());
+}
+
 /// Takes the prefixes off that the header declares, each once, in their order.
 void strip(StepRecords& rank, const Declared* declared) {
   if (!declared) return;
   if (!declared->strip_prefixes.empty()) rank.filled_by = 0;
   for (Record& record : rank.records) {
     if (!names_a_parameter(record)) continue;
-    for (const std::string& prefix : declared->strip_prefixes) {
-      const std::size_t begin = name_begins(record);
-      if (record.name.compare(begin, prefix.size(), prefix) == 0) record.name.erase(begin, prefix.size());
-    }
+    for (const std::string& prefix : declared->strip_prefixes) take_off(record, prefix, name_begins(record));
   }
 }
 
@@ -536,7 +523,7 @@ void rename(StepRecords& rank, const std::string& prefix, bool puts) {
     if (!is_rate && !names_a_parameter(record)) continue;
     const std::size_t begin = is_rate ? kRate.size() : name_begins(record);
     if (puts) record.name.insert(begin, prefix);
-    else if (record.name.compare(begin, prefix.size(), prefix) == 0) record.name.erase(begin, prefix.size());
+    else take_off(record, prefix, begin);
   }
 }
 
@@ -547,7 +534,7 @@ void unwrap(StepRecords& rank) {
     again = false;
     for (const std::string_view prefix : kWrappers) {
       std::size_t parameters = 0;
-      const bool all = std::all_of(rank.records.begin(), rank.records.end(), [&](const Record& record) {
+      const bool all = std::ranges::all_of(rank.records, [&](const Record& record) {
         if (!names_a_parameter(record)) return true;
         ++parameters;
         return record.name.compare(name_begins(record), prefix.size(), prefix) == 0;
@@ -626,7 +613,7 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
     }
     step.ranks.push_back(records ? std::move(*records) : StepRecords{});
   }
-  if (std::any_of(ended.begin(), ended.end(), [](bool one) { return one; })) {
+  if (std::ranges::any_of(ended, [](bool one) { return one; })) {
     find_end(ended);
     return std::nullopt;
   }

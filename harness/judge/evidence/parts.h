@@ -11,8 +11,6 @@
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/trace/reader.h"
-#include "harness/judge/trace/record.h"
-#include "harness/judge/trace/writer.h"
 
 // One step of a run, as all its ranks recorded it.
 
@@ -132,5 +130,24 @@ std::string rank_text(int rank, int world_size);
 
 /// The one rank of these, or kAllRanks if it is every rank of several; else the first. Of none kRankUnknown.
 int first_or_all(const std::vector<int>& ranks, const StepOfRun& step);
+
+// Which ranks of a run hold the same parameters: what replicas reduce together, and whose rows make the batch.
+
+/// The ranks whose local gradients are reduced with rank 0's: as the header declares, or else all, if each holds rank
+/// 0's parameters, or shards of parameters whose gradients it has whole; none where the traces do not tell.
+std::vector<int> ranks_reduced_together(const StepOfRun& step);
+
+/// The ranks whose rows together are the step's batch. A rank that has an earlier rank's rows and holds other parameters, or other
+/// shards of them, is a part of the same replica.
+std::vector<int> ranks_with_rows(const StepOfRun& step);
+
+/// The first of these ranks whose local gradient of some tensor has another shape or type than the reference's; where ranks of the
+/// reference do not have one form, or none that a rank here has, than most have. -1: none.
+struct OtherForm {
+  int rank = -1;
+  std::string tensor, expected, actual;
+  bool other_shape = false;
+};
+OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vector<int>& ranks, const StepOfRun& reference);
 
 }  // namespace lockstep

@@ -1,11 +1,8 @@
-#include "harness/judge/evidence/replicas.h"
+#include "harness/judge/evidence/parts.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <optional>
 #include <set>
-#include <string_view>
 
 #include "harness/judge/trace/record.h"
 

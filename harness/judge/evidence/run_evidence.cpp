@@ -8,9 +8,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "harness/answer/results/words.h"
 #include "harness/base/numbers.h"
-#include "harness/judge/evidence/parts.h"
 #include "harness/plan/config/field.h"
 #include "harness/plan/config/trainer_spec.h"
 #include "harness/plan/matrix/checks.h"
@@ -377,7 +375,7 @@ static TrainingFacts of_declared(const Declared& declared, int world_size) {
   facts.clip_norm = declared.clip_norm;
   facts.accumulation = declared.accumulation;
   facts.global_batch = declared.global_batch;
-  const int64_t ranks = declared.replicas.empty() ? world_size : static_cast<int64_t>(declared.replicas[0].size());
+  const int64_t ranks = declared.replicas.empty() ? world_size : std::ssize(declared.replicas[0]);
   if (declared.global_batch > 0 && declared.global_batch % ranks == 0) {
     facts.rows_per_rank = declared.global_batch / ranks;
   }

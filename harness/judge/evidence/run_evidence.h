@@ -7,13 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/answer/results/results.h"
 #include "harness/answer/results/words.h"
 #include "harness/judge/evidence/parts.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/judge/trace/writer.h"
 #include "harness/plan/config/canonical.h"
-#include "harness/plan/config/run_config.h"
 #include "harness/plan/matrix/plan.h"
 
 // What one run left, as far as outcomes need it: its end, its metrics, its curves.

@@ -5,14 +5,12 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"
 
@@ -44,30 +42,16 @@ class ResultReader {
   void take(const Json& object, const char* key, int& to) const { to = static_cast<int>(integer(object, key)); }
   void take(const Json& object, const char* key, double& to) const { to = number(at(object, key), key); }
   void take(const Json& object, const char* key, std::vector<int64_t>& to) const {
-    for (const Json& step : at(object, key)) {
-      if (!step.is_number_integer()) fail(fmt::format("a step of \"{}\" is not an integer", key));
-      to.push_back(step.get<int64_t>());
-    }
+    to = steps(at(object, key), fmt::format("\"{}\"", key));
   }
-  std::string text(const Json& object, const std::string& key) const {
-    const Json& value = at(object, key);
-    if (!value.is_string()) fail('"' + key + "\" is not a text");
-    return value.get<std::string>();
-  }
+  std::string text(const Json& object, const std::string& key) const { return as<std::string>(object, key, "a text"); }
+  int64_t integer(const Json& object, const std::string& key) const { return as<int64_t>(object, key, "an integer"); }
   std::vector<std::string> texts(const Json& object, const std::string& key) const {
     const Json& list = at(object, key);
     if (!list.is_array()) fail('"' + key + "\" is not a list");
-    std::vector<std::string> texts;
-    for (const Json& each : list) {
-      if (!each.is_string()) fail("an item of \"" + key + "\" is not a text");
-      texts.push_back(each.get<std::string>());
-    }
-    return texts;
-  }
-  int64_t integer(const Json& object, const std::string& key) const {
-    const Json& value = at(object, key);
-    if (!value.is_number_integer()) fail('"' + key + "\" is not an integer");
-    return value.get<int64_t>();
+    auto texts = json_as<std::vector<std::string>>(list);
+    if (!texts) fail("an item of \"" + key + "\" is not a text");
+    return *std::move(texts);
   }
   double number(const Json& value, const std::string& key) const {
     const std::optional<double> number = number_in_json(value);
@@ -87,16 +71,24 @@ class ResultReader {
     if (!steps.is_array() || !values.is_array() || steps.size() != values.size()) {
       fail("curve \"" + key + "\" does not have one value a step");
     }
-    Series series;
-    for (const Json& step : steps) {
-      if (!step.is_number_integer()) fail("a step of curve \"" + key + "\" is not an integer");
-      series.steps.push_back(step.get<int64_t>());
-    }
+    Series series{this->steps(steps, "curve \"" + key + '"'), {}};
     for (const Json& each : values) series.values.push_back(number(each, key));
     return series;
   }
 
  private:
+  template <class T>
+  T as(const Json& object, const std::string& key, const char* kind) const {
+    auto value = json_as<T>(at(object, key));
+    if (!value) fail(fmt::format("\"{}\" is not {}", key, kind));
+    return *std::move(value);
+  }
+  std::vector<int64_t> steps(const Json& list, const std::string& of) const {
+    auto steps = json_as<std::vector<int64_t>>(list);
+    if (!steps) fail("a step of " + of + " is not an integer");
+    return *std::move(steps);
+  }
+
   std::string path_;
 };
 

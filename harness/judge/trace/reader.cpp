@@ -8,14 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include "harness/base/files.h"
 #include "harness/base/text.h"
-#include "harness/judge/trace/record.h"
-#include "harness/judge/trace/writer.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +85,242 @@ class Source {
   uint64_t window_begin_ = 0;
 };
 
+/// Takes little-endian values from the payload of a frame, and checks every length before it is believed; throws TraceError naming
+/// the place when it does not hold them.
+class ByteCursor {
+ public:
+  /// `place`: in words, asked for if something is wrong.
+  ByteCursor(std::string_view bytes, std::function<std::string()> place) : bytes_(bytes), place_(std::move(place)) {}
+  [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place_() + ": " + reason); }
+  std::size_t left() const { return bytes_.size(); }
+  std::string_view take(std::size_t size) {
+    if (size > bytes_.size()) fail("a record is longer than its frame");
+    const std::string_view taken = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return taken;
+  }
+  template <typename T>
+  T raw() {
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = raw<uint8_t>();
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    fail("a number of more than 64 bits");
+  }
+  std::string_view text() {
+    const uint64_t size = varint();
+    if (size > kMaxTextBytes) fail("a name of more than 1,024 bytes");
+    return take(size);
+  }
+  std::vector<int64_t> ids() {
+    const uint64_t count = varint();
+    if (count > left()) fail("more ids than its frame has bytes");
+    std::vector<int64_t> ids(count);
+    for (int64_t& id : ids) id = unzigzag(varint());
+    return ids;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::function<std::string()> place_;
+};
+
+/// From the payload of a step's frame to records. Definitions and sequences so far; each step's frame may add to them.
+class StepDecoder {
+ public:
+  StepDecoder(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+  /// A step that `decode` made and nobody needs any more: if the next one has the same definitions, its records are filled again.
+  void take_back(StepRecords used) { used_ = std::move(used); }
+
+  StepRecords decode(ByteCursor& in) {
+    StepRecords step = std::exchange(used_, {});
+    step.step = unzigzag(in.varint());
+    const Sequence& sequence = sequence_of(in);
+    const std::size_t count = sequence.definitions.size();
+    if (step.filled_by != sequence.number || step.records.size() != count) {
+      step.records.clear();
+      step.records.reserve(count);
+    }
+    step.filled_by = sequence.has_parts ? 0 : sequence.number;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Known& known = known_[sequence.definitions[i]];
+      if (i == step.records.size()) step.records.push_back(known.prototype);
+      step.records[i].step = step.step;
+      fill(step.records[i], in, known);
+    }
+    if (in.left() != 0) in.fail("bytes after the last record of a step");
+    return step;
+  }
+
+ private:
+  static constexpr uint8_t kAllFlags = 63;
+
+  struct Known {
+    RecordKind kind;
+    bool has_ids = false, has_payload = false, has_dot = false;
+    std::size_t payload_bytes = 0;
+    Record prototype;  ///< what all its records have in common
+  };
+  struct Sequence {
+    std::vector<uint32_t> definitions;
+    uint32_t number = 0;  ///< in the file
+    bool has_parts = false;  ///< a record has a placement: who reads the step may put parts together
+  };
+
+  static std::shared_ptr<const Placement> decode_placement(ByteCursor& in, const std::vector<int64_t>& shape) {
+    auto placement = std::make_shared<Placement>();
+    const auto kind = in.raw<uint8_t>();
+    if (kind > 1) in.fail("a placement of an unknown kind");
+    placement->shard = kind == 1;
+    for (const int64_t extent : shape) {
+      const int64_t whole = unzigzag(in.varint()), offset = unzigzag(in.varint());
+      const bool inside = offset >= 0 && offset <= whole && extent <= whole - offset;
+      if (!inside || (!placement->shard && extent != whole)) in.fail("a part that does not lie inside its tensor");
+      placement->whole.push_back(whole);
+      placement->offset.push_back(offset);
+    }
+    if (elements_of(placement->whole) < 0) in.fail("a tensor of an impossible shape");
+    return placement;
+  }
+
+  static Known decode_definition(ByteCursor& in) {
+    Known known;
+    Record& record = known.prototype;
+    const auto kind = in.raw<uint8_t>();
+    const auto phase = in.raw<uint8_t>();
+    const auto flags = in.raw<uint8_t>();
+    const auto dtype = in.raw<uint8_t>();
+    if (kind > static_cast<uint8_t>(RecordKind::collective) || phase > static_cast<uint8_t>(kLastPhase) ||
+        flags > kAllFlags || dtype > static_cast<uint8_t>(kLastDType)) {
+      in.fail("a definition of an unknown kind");
+    }
+    known.kind = static_cast<RecordKind>(kind);
+    record.phase = static_cast<Phase>(phase);
+    record.dtype = static_cast<DType>(dtype);
+    record.replicated = flags & 1;
+    record.has_stats = flags & 2;
+    known.has_ids = flags & 4;
+    known.has_payload = flags & 8;
+    known.has_dot = flags & 16;
+    if (known.has_dot && !record.has_stats) in.fail("a dot product without statistics");
+    record.is_scalar = known.kind == RecordKind::scalar;
+    const int64_t root = unzigzag(in.varint());
+    const uint64_t dimensions = in.varint();
+    if (dimensions > kMaxDimensions) in.fail("a tensor of more than 16 dimensions");
+    for (uint64_t i = 0; i < dimensions; ++i) record.shape.push_back(unzigzag(in.varint()));
+    const int64_t elements = elements_of(record.shape);
+    if (elements < 0) in.fail("a tensor of an impossible shape");
+    known.payload_bytes = known.has_payload ? static_cast<std::size_t>(elements) * size_of(record.dtype) : 0;
+    record.name = in.text();
+    if (flags & 32) record.placement = decode_placement(in, record.shape);
+    if (record.placement && !record.shape.empty()) record.hashed = Hashed::rows;
+    if (known.kind != RecordKind::collective) return known;
+
+    CollectiveRecord& collective = record.collective;
+    collective.op = record.name;
+    collective.reduction = in.text();
+    collective.group = in.text();
+    collective.tag = in.text();
+    collective.root = static_cast<int>(root);
+    collective.dtype = record.dtype;
+    collective.shape = record.shape;
+    if (!collective.tag.empty()) record.name += " " + collective.tag;
+    return known;
+  }
+
+  Sequence decode_sequence(ByteCursor& in) {
+    const uint64_t count = in.varint();
+    if (count > in.left()) in.fail("more records than its frame has bytes");
+    Sequence sequence;
+    sequence.number = static_cast<uint32_t>(sequences_.size() + 1);
+    sequence.definitions.reserve(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t id = in.varint();
+      if (id > known_.size()) in.fail("a record without a definition");
+      if (id == known_.size()) {
+        const uint64_t size = in.varint();
+        if (size > in.left()) in.fail("a definition is longer than its frame");
+        const std::size_t after = in.left() - size;
+        known_.push_back(decode_definition(in));
+        if (in.left() != after) in.fail("a definition of a wrong length");
+      }
+      sequence.definitions.push_back(static_cast<uint32_t>(id));
+      sequence.has_parts = sequence.has_parts || known_[id].prototype.placement;
+    }
+    return sequence;
+  }
+
+  /// The definitions of the step's records, in their order; they may be new in this frame.
+  const Sequence& sequence_of(ByteCursor& in) {
+    const uint64_t reference = in.varint();
+    if (reference > sequences_.size()) in.fail("a sequence of records that was never defined");
+    if (reference == 0) sequences_.push_back(decode_sequence(in));
+    const Sequence& sequence = reference == 0 ? sequences_.back() : sequences_[reference - 1];
+    if (sequence.definitions.size() > in.left()) in.fail("more records than its frame has bytes");
+    return sequence;
+  }
+
+  uint64_t samples_hash(const std::vector<int64_t>& ids) const {
+    // Strided sampling: the k-th row of rank r is row world_size * k + r of the global batch.
+    std::vector<int64_t> positions(ids.size());
+    for (std::size_t k = 0; k < ids.size(); ++k) {
+      positions[k] = static_cast<int64_t>(k) * world_size_ + rank_;
+    }
+    const std::array<int64_t, 1> shape = {std::ssize(ids)};
+    return tensor_hash({ids.data(), DType::int64, shape, positions});
+  }
+
+  /// Sets all that is not of the definition.
+  void fill(Record& record, ByteCursor& in, const Known& known) const {
+    switch (known.kind) {
+      case RecordKind::samples:
+        record.ids = in.ids();
+        record.shape = {std::ssize(record.ids)};
+        record.stats.hash = samples_hash(record.ids);
+        break;
+      case RecordKind::random:
+        record.stats.hash = in.raw<uint64_t>();
+        record.value = static_cast<double>(in.varint());
+        break;
+      case RecordKind::scalar:
+        record.value = in.raw<double>();
+        break;
+      case RecordKind::collective:
+        record.collective.hash_in = in.raw<uint64_t>();
+        record.collective.hash_out = in.raw<uint64_t>();
+        break;
+      case RecordKind::tensor: {
+        record.stats.hash = in.raw<uint64_t>();
+        if (known.prototype.has_stats) {
+          const bool small = fits_float32(known.prototype.dtype);
+          record.stats.norm = small ? in.raw<float>() : in.raw<double>();
+          record.stats.min = small ? in.raw<float>() : in.raw<double>();
+          record.stats.max = small ? in.raw<float>() : in.raw<double>();
+          record.stats.nonfinite = in.varint();
+        }
+        if (known.has_dot) record.dot = in.raw<double>();
+        if (known.has_ids) record.ids = in.ids();
+        const std::string_view payload = in.take(known.payload_bytes);
+        const auto* bytes = reinterpret_cast<const std::byte*>(payload.data());
+        record.payload.assign(bytes, bytes + payload.size());
+        break;
+      }
+    }
+  }
+
+  int rank_, world_size_;
+  std::vector<Known> known_;
+  std::vector<Sequence> sequences_;
+  StepRecords used_;
+};
+
 }  // namespace
 
 struct TraceReader::Impl {
@@ -100,9 +335,7 @@ struct TraceReader::Impl {
   std::string end;
   std::string frame;
   std::optional<StepRecords> partial;
-  // Parts of a step whose last frame has not come yet.
-  std::optional<StepRecords> parts;
-  std::optional<GradientNorms> norm_parts;
+  std::optional<StepRecords> parts;  // of a step whose last frame has not come yet
 
   template <typename From>
   Impl(std::string name, const From& from) : path(std::move(name)), source(from) {}
@@ -124,7 +357,7 @@ struct TraceReader::Impl {
     ended = true;
     end = fmt::format("cut short in the record {}: {} of {} bytes are whole",
                       after_step(), with_commas(static_cast<int64_t>(offset)),
-                      with_commas(static_cast<int64_t>(source.size())));
+                      with_commas(std::ssize(source)));
   }
 
   void read(uint64_t from, char* to, std::size_t count) {
@@ -182,47 +415,20 @@ struct TraceReader::Impl {
     offset += frame.size();
   }
 
-  /// `decoded` is what is to be made of a step: a decoder's member function.
-  template <typename Step>
-  Step decode(std::string_view payload, Step (StepDecoder::*decoded)(ByteCursor&)) {
+  /// The step that a frame holds, with the parts of it that came before.
+  StepRecords decode(std::string_view payload) {
     ByteCursor cursor(payload, [this] { return place(); });
-    Step step = ((*decoder).*decoded)(cursor);
-    if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} is repeated or out of order",
-                                                              step.step));
-    return step;
-  }
-
-  std::optional<StepRecords>& parts_of(const StepRecords&) { return parts; }
-  std::optional<GradientNorms>& parts_of(const GradientNorms&) { return norm_parts; }
-
-  static void add(StepRecords& to, StepRecords&& from) {
-    to.filled_by = 0;
-    to.records.insert(to.records.end(), std::make_move_iterator(from.records.begin()),
-                      std::make_move_iterator(from.records.end()));
-  }
-  static void add(GradientNorms& to, GradientNorms&& from) {
-    if (!from.ids.empty()) to.ids = std::move(from.ids);
-    to.local_squared += from.local_squared;
-    to.reduced_squared += from.reduced_squared;
-    to.has_local = to.has_local || from.has_local;
-    to.has_reduced = to.has_reduced || from.has_reduced;
-    to.nonfinite += from.nonfinite;
-  }
-
-  /// The step with the parts of it that came before.
-  template <typename Step>
-  Step joined(Step step) {
-    std::optional<Step>& before = parts_of(step);
-    if (!before) return step;
-    if (before->step != step.step) {
-      fail(fmt::format("a part of step {} is followed by step {}", before->step, step.step));
-    }
-    add(*before, std::move(step));
-    return *std::exchange(before, std::nullopt);
+    StepRecords step = decoder->decode(cursor);
+    if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} is repeated or out of order", step.step));
+    if (!parts) return step;
+    if (parts->step != step.step) fail(fmt::format("a part of step {} is followed by step {}", parts->step, step.step));
+    parts->filled_by = 0;
+    std::ranges::move(step.records, std::back_inserter(parts->records));
+    return *std::exchange(parts, std::nullopt);
   }
 
   void end_partial(std::string_view payload) {
-    partial = joined(decode(payload, &StepDecoder::decode));
+    partial = decode(payload);
     offset += frame.size();
     ended = true;
     end = fmt::format("ends inside step {}, which was left after {} records", partial->step,
@@ -235,7 +441,7 @@ struct TraceReader::Impl {
   }
 
   void end_finished(std::string_view payload) {
-    if (parts || norm_parts) fail("the end mark inside a step");
+    if (parts) fail("the end mark inside a step");
     ByteCursor cursor(payload, [this] { return place(); });
     const uint64_t count = cursor.varint();
     if (cursor.left() != 0 || count != static_cast<uint64_t>(steps)) {
@@ -247,56 +453,44 @@ struct TraceReader::Impl {
     end = "whole";
   }
 
-  template <typename Step>
-  std::optional<Step> next(Step (StepDecoder::*decoded)(ByteCursor&)) {
-    // A step may have as many parts as it has records.
-    while (true) {
-      bool is_part = false;
-      std::optional<Step> step = next_of_frame(decoded, is_part);
-      if (!is_part) return step;
-      parts_of(*step) = std::move(step);
-    }
-  }
-
-  template <typename Step>
-  std::optional<Step> next_of_frame(Step (StepDecoder::*decoded)(ByteCursor&), bool& is_part) {
-    if (ended) return std::nullopt;
-    if (offset == source.size()) {
-      ended = true;
-      end =
-          fmt::format("ends {} without an end mark: the rank was stopped there, or is still running", after_step());
-      return std::nullopt;
-    }
-    std::string_view payload;
-    const std::optional<FrameType> type = next_frame(payload);
-    if (!type) {
-      cut_short();
-      return std::nullopt;
-    }
-    switch (*type) {
-      case FrameType::step_part: {
-        Step part = joined(decode(payload, decoded));
-        offset += frame.size();
-        is_part = true;
-        return part;
+  std::optional<StepRecords> next() {
+    while (!ended) {  // a step may have as many parts as it has records
+      if (offset == source.size()) {
+        ended = true;
+        end = fmt::format("ends {} without an end mark: the rank was stopped there, or is still running", after_step());
+        break;
       }
-      case FrameType::step: {
-        Step step = joined(decode(payload, decoded));
-        last_step = step.step;
-        ++steps;
-        offset += frame.size();
-        return step;
+      std::string_view payload;
+      const std::optional<FrameType> type = next_frame(payload);
+      if (!type) {
+        cut_short();
+        break;
       }
-      case FrameType::partial_step:
-        end_partial(payload);
-        return std::nullopt;
-      case FrameType::end:
-        end_finished(payload);
-        return std::nullopt;
-      case FrameType::header:
-        fail("a second header");
+      switch (*type) {
+        case FrameType::step_part:
+          parts = decode(payload);
+          offset += frame.size();
+          break;
+        case FrameType::step: {
+          StepRecords step = decode(payload);
+          last_step = step.step;
+          ++steps;
+          offset += frame.size();
+          return step;
+        }
+        case FrameType::partial_step:
+          end_partial(payload);
+          break;
+        case FrameType::end:
+          end_finished(payload);
+          break;
+        case FrameType::header:
+          fail("a second header");
+        default:
+          fail("a frame of an unknown kind");
+      }
     }
-    fail("a frame of an unknown kind");
+    return std::nullopt;
   }
 };
 
@@ -316,10 +510,12 @@ TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
 const TraceHeader& TraceReader::header() const { return impl_->header; }
 std::optional<StepRecords> TraceReader::next(StepRecords used) {
   impl_->decoder->take_back(std::move(used));
-  return impl_->next(&StepDecoder::decode);
+  return impl_->next();
 }
-std::optional<GradientNorms> TraceReader::next_gradient_norms() {
-  return impl_->next(&StepDecoder::decode_gradient_norms);
+void TraceReader::read_to_end() {
+  std::optional<StepRecords> step;
+  while ((step = next(step ? std::move(*step) : StepRecords()))) {
+  }
 }
 bool TraceReader::finished() const { return impl_->finished; }
 std::string TraceReader::end() const { return impl_->end; }
@@ -348,8 +544,7 @@ std::string trace_problem(const std::string& path, const std::string& config_has
       return fmt::format("{}: is of rank {} of the run with the config hash {}, where rank {} of {} belongs",
                          path, header.rank, header.config_hash, rank, config_hash);
     }
-    while (reader.next_gradient_norms()) {
-    }
+    reader.read_to_end();
     return reader.finished() ? "" : fmt::format("{}: {}", path, reader.end());
   } catch (const TraceError& error) {
     return error.what();
@@ -360,220 +555,6 @@ Trace read_trace(const std::string& path) { return read_all(TraceReader(path), p
 
 Trace read_trace_bytes(std::span<const std::byte> bytes, const std::string& name) {
   return read_all(TraceReader(bytes, name), name);
-}
-
-constexpr uint8_t kAllFlags = 63;
-
-void ByteCursor::fail(const std::string& reason) const { throw TraceError(place_() + ": " + reason); }
-
-std::string_view ByteCursor::take(std::size_t size) {
-  if (size > bytes_.size()) fail("a record is longer than its frame");
-  const std::string_view taken = bytes_.substr(0, size);
-  bytes_.remove_prefix(size);
-  return taken;
-}
-
-uint64_t ByteCursor::varint() {
-  uint64_t value = 0;
-  for (int shift = 0; shift < 64; shift += 7) {
-    const auto byte = raw<uint8_t>();
-    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return value;
-  }
-  fail("a number of more than 64 bits");
-}
-
-std::string_view ByteCursor::text() {
-  const uint64_t size = varint();
-  if (size > kMaxTextBytes) fail("a name of more than 1,024 bytes");
-  return take(size);
-}
-
-std::vector<int64_t> ByteCursor::ids() {
-  const uint64_t count = varint();
-  if (count > left()) fail("more ids than its frame has bytes");
-  std::vector<int64_t> ids(count);
-  for (int64_t& id : ids) id = unzigzag(varint());
-  return ids;
-}
-
-std::shared_ptr<const Placement> StepDecoder::decode_placement(ByteCursor& in, const std::vector<int64_t>& shape) {
-  auto placement = std::make_shared<Placement>();
-  const auto kind = in.raw<uint8_t>();
-  if (kind > 1) in.fail("a placement of an unknown kind");
-  placement->shard = kind == 1;
-  for (const int64_t extent : shape) {
-    const int64_t whole = unzigzag(in.varint()), offset = unzigzag(in.varint());
-    const bool inside = offset >= 0 && offset <= whole && extent <= whole - offset;
-    if (!inside || (!placement->shard && extent != whole)) in.fail("a part that does not lie inside its tensor");
-    placement->whole.push_back(whole);
-    placement->offset.push_back(offset);
-  }
-  if (elements_of(placement->whole) < 0) in.fail("a tensor of an impossible shape");
-  return placement;
-}
-
-StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
-  Known known;
-  Record& record = known.prototype;
-  const auto kind = in.raw<uint8_t>();
-  const auto phase = in.raw<uint8_t>();
-  const auto flags = in.raw<uint8_t>();
-  const auto dtype = in.raw<uint8_t>();
-  if (kind > static_cast<uint8_t>(RecordKind::collective) || phase > static_cast<uint8_t>(kLastPhase) ||
-      flags > kAllFlags || dtype > static_cast<uint8_t>(kLastDType)) {
-    in.fail("a definition of an unknown kind");
-  }
-  known.kind = static_cast<RecordKind>(kind);
-  record.phase = static_cast<Phase>(phase);
-  record.dtype = static_cast<DType>(dtype);
-  record.replicated = flags & 1;
-  record.has_stats = flags & 2;
-  known.has_ids = flags & 4;
-  known.has_payload = flags & 8;
-  known.has_dot = flags & 16;
-  if (known.has_dot && !record.has_stats) in.fail("a dot product without statistics");
-  record.is_scalar = known.kind == RecordKind::scalar;
-  const int64_t root = unzigzag(in.varint());
-  const uint64_t dimensions = in.varint();
-  if (dimensions > kMaxDimensions) in.fail("a tensor of more than 16 dimensions");
-  for (uint64_t i = 0; i < dimensions; ++i) record.shape.push_back(unzigzag(in.varint()));
-  const int64_t elements = elements_of(record.shape);
-  if (elements < 0) in.fail("a tensor of an impossible shape");
-  known.payload_bytes = known.has_payload ? static_cast<std::size_t>(elements) * size_of(record.dtype) : 0;
-  record.name = in.text();
-  if (flags & 32) record.placement = decode_placement(in, record.shape);
-  if (record.placement && !record.shape.empty()) record.hashed = Hashed::rows;
-  if (known.kind != RecordKind::collective) return known;
-
-  CollectiveRecord& collective = record.collective;
-  collective.op = record.name;
-  collective.reduction = in.text();
-  collective.group = in.text();
-  collective.tag = in.text();
-  collective.root = static_cast<int>(root);
-  collective.dtype = record.dtype;
-  collective.shape = record.shape;
-  if (!collective.tag.empty()) record.name += " " + collective.tag;
-  return known;
-}
-
-StepDecoder::Sequence StepDecoder::decode_sequence(ByteCursor& in) {
-  const uint64_t count = in.varint();
-  if (count > in.left()) in.fail("more records than its frame has bytes");
-  Sequence sequence;
-  sequence.number = static_cast<uint32_t>(sequences_.size() + 1);
-  sequence.definitions.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    const uint64_t id = in.varint();
-    if (id > known_.size()) in.fail("a record without a definition");
-    if (id == known_.size()) {
-      const uint64_t size = in.varint();
-      if (size > in.left()) in.fail("a definition is longer than its frame");
-      const std::size_t after = in.left() - size;
-      known_.push_back(decode_definition(in));
-      if (in.left() != after) in.fail("a definition of a wrong length");
-    }
-    sequence.definitions.push_back(static_cast<uint32_t>(id));
-    sequence.has_parts = sequence.has_parts || known_[id].prototype.placement;
-  }
-  return sequence;
-}
-
-uint64_t StepDecoder::samples_hash(const std::vector<int64_t>& ids) const {
-  // Strided sampling: the k-th row of rank r is row world_size * k + r of the global batch.
-  std::vector<int64_t> positions(ids.size());
-  for (std::size_t k = 0; k < ids.size(); ++k) {
-    positions[k] = static_cast<int64_t>(k) * world_size_ + rank_;
-  }
-  const std::array<int64_t, 1> shape = {static_cast<int64_t>(ids.size())};
-  return tensor_hash({ids.data(), DType::int64, shape, positions});
-}
-
-void StepDecoder::fill(Record& record, ByteCursor& in, const Known& known, bool with_values) const {
-  switch (known.kind) {
-    case RecordKind::samples:
-      record.ids = in.ids();
-      record.shape = {static_cast<int64_t>(record.ids.size())};
-      if (with_values) record.stats.hash = samples_hash(record.ids);
-      break;
-    case RecordKind::random:
-      record.stats.hash = in.raw<uint64_t>();
-      record.value = static_cast<double>(in.varint());
-      break;
-    case RecordKind::scalar:
-      record.value = in.raw<double>();
-      break;
-    case RecordKind::collective:
-      record.collective.hash_in = in.raw<uint64_t>();
-      record.collective.hash_out = in.raw<uint64_t>();
-      break;
-    case RecordKind::tensor: {
-      record.stats.hash = in.raw<uint64_t>();
-      if (known.prototype.has_stats) {
-        const bool small = fits_float32(known.prototype.dtype);
-        record.stats.norm = small ? in.raw<float>() : in.raw<double>();
-        record.stats.min = small ? in.raw<float>() : in.raw<double>();
-        record.stats.max = small ? in.raw<float>() : in.raw<double>();
-        record.stats.nonfinite = in.varint();
-      }
-      if (known.has_dot) record.dot = in.raw<double>();
-      if (known.has_ids) record.ids = in.ids();
-      const std::string_view payload = in.take(known.payload_bytes);
-      const auto* bytes = reinterpret_cast<const std::byte*>(payload.data());
-      if (with_values) record.payload.assign(bytes, bytes + payload.size());
-      break;
-    }
-  }
-}
-
-const StepDecoder::Sequence& StepDecoder::sequence_of(ByteCursor& in) {
-  const uint64_t reference = in.varint();
-  if (reference > sequences_.size()) in.fail("a sequence of records that was never defined");
-  if (reference == 0) sequences_.push_back(decode_sequence(in));
-  const Sequence& sequence = reference == 0 ? sequences_.back() : sequences_[reference - 1];
-  if (sequence.definitions.size() > in.left()) in.fail("more records than its frame has bytes");
-  return sequence;
-}
-
-StepRecords StepDecoder::decode(ByteCursor& in) {
-  StepRecords step = std::exchange(used_, {});
-  step.step = unzigzag(in.varint());
-  const Sequence& sequence = sequence_of(in);
-  const std::size_t count = sequence.definitions.size();
-  if (step.filled_by != sequence.number || step.records.size() != count) {
-    step.records.clear();
-    step.records.reserve(count);
-  }
-  step.filled_by = sequence.has_parts ? 0 : sequence.number;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Known& known = known_[sequence.definitions[i]];
-    if (i == step.records.size()) step.records.push_back(known.prototype);
-    step.records[i].step = step.step;
-    fill(step.records[i], in, known);
-  }
-  if (in.left() != 0) in.fail("bytes after the last record of a step");
-  return step;
-}
-
-void StepDecoder::add_record(ByteCursor& in, const Known& known, GradientNorms& to) {
-  fill(passing_, in, known, false);
-  if (known.kind == RecordKind::samples) to.ids = passing_.ids;
-  const bool local = known.prototype.phase == Phase::local_gradients;
-  const bool of_gradients = local || known.prototype.phase == Phase::reduced_gradients;
-  if (known.kind != RecordKind::tensor || !known.prototype.has_stats || !of_gradients) return;
-  const TensorStats& stats = passing_.stats;
-  (local ? to.local_squared : to.reduced_squared) += stats.norm * stats.norm;
-  (local ? to.has_local : to.has_reduced) = true;
-  to.nonfinite += stats.nonfinite;
-}
-
-GradientNorms StepDecoder::decode_gradient_norms(ByteCursor& in) {
-  GradientNorms norms;
-  norms.step = unzigzag(in.varint());
-  for (const uint32_t id : sequence_of(in).definitions) add_record(in, known_[id], norms);
-  if (in.left() != 0) in.fail("bytes after the last record of a step");
-  return norms;
 }
 
 }  // namespace lockstep

@@ -6,8 +6,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"

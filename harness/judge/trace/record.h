@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -134,16 +133,6 @@ struct StepRecords {
   std::vector<Record> records;  ///< in the order in which they were written
   /// By which sequence of definitions a reader has made them, so that it can fill them again; 0: of none, or they were changed since.
   uint32_t filled_by = 0;
-};
-
-/// Norms of one rank's gradients at a step, over all parameters; all that the noise scale takes from a trace.
-struct GradientNorms {
-  int64_t step = 0;
-  std::vector<int64_t> ids;                     ///< samples of this rank's rows
-  double local_squared = 0;                     ///< sum of squares, before any reduction
-  double reduced_squared = 0;                   ///< the same of the reduced gradients
-  bool has_local = false, has_reduced = false;  ///< false: the trace keeps no norms of them
-  uint64_t nonfinite = 0;                       ///< values that the sums leave out
 };
 
 // The values that a record kept, as numbers.

@@ -6,21 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <set>
-#include <span>
 #include <stdexcept>
-#include <string>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "harness/base/json.h"
 #include "harness/base/text.h"
-#include "harness/judge/trace/record.h"
 
 namespace lockstep {
 namespace {
@@ -28,27 +23,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::array<const char*, 4> kLevelNames = {"off", "hash", "stats", "full"};
-
-bool take_text(const Json& json, const char* key, std::string& to, std::string& why) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_string()) {
-    why = std::string("its header lacks the text \"") + key + '"';
-    return false;
-  }
-  to = found->get<std::string>();
-  return true;
-}
-
-bool take_count(const Json& json, const char* key, int& to, std::string& why) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < 0 ||
-      found->get<int64_t>() > 1'000'000) {
-    why = std::string("its header lacks a sensible \"") + key + '"';
-    return false;
-  }
-  to = found->get<int>();
-  return true;
-}
 
 }  // namespace
 
@@ -73,12 +47,18 @@ std::optional<TraceHeader> header_from_json(std::string_view text, std::string& 
   }
   TraceHeader header;
   std::string level;
-  if (!take_text(json, "config_hash", header.config_hash, why) ||
-      !take_text(json, "trainer", header.trainer, why) ||
-      !take_text(json, "started_by", header.started_by, why) || !take_text(json, "level", level, why) ||
-      !take_count(json, "rank", header.rank, why) ||
-      !take_count(json, "world_size", header.world_size, why)) {
-    return std::nullopt;
+  for (const auto& [key, to] : {std::pair("config_hash", &header.config_hash), {"trainer", &header.trainer},
+                                {"started_by", &header.started_by}, {"level", &level}}) {
+    const auto text = json_as<std::string>(json.value(key, Json()));
+    if (!text) why = std::string("its header lacks the text \"") + key + '"';
+    if (!text) return std::nullopt;
+    *to = *text;
+  }
+  for (const auto& [key, to] : {std::pair("rank", &header.rank), {"world_size", &header.world_size}}) {
+    const auto count = json_as<int>(json.value(key, Json()));
+    if (!count || *count < 0 || *count > 1'000'000) why = std::string("its header lacks a sensible \"") + key + '"';
+    if (!count || *count < 0 || *count > 1'000'000) return std::nullopt;
+    *to = *count;
   }
   if (header.rank >= header.world_size) {
     why = "its header names rank " + std::to_string(header.rank) + " of " + std::to_string(header.world_size);
@@ -120,33 +100,31 @@ void require_known(const Json& json, std::span<const std::string_view> keys) {
   }
 }
 
-void take(const Json& json, const char* key, std::string& to) {
+/// What the key holds; left as it is where there is no such key.
+template <class T>
+void take(const Json& json, const char* key, T& to, const char* expected, bool (*fits)(const T&) = nullptr) {
   const auto found = json.find(key);
   if (found == json.end()) return;
-  if (!found->is_string()) refuse(key, "a text");
-  to = found->get<std::string>();
+  auto value = json_as<T>(*found);
+  if (!value || (fits && !fits(*value))) refuse(key, expected);
+  to = *std::move(value);
+}
+
+void take(const Json& json, const char* key, std::string& to) { take(json, key, to, "a text"); }
+
+void take(const Json& json, const char* key, double& to) {
+  take<double>(json, key, to, "a finite number of 0 or more",
+               [](const double& number) { return number >= 0 && std::isfinite(number); });
+}
+
+void take(const Json& json, const char* key, int64_t& to) {
+  take<int64_t>(json, key, to, "a whole number of 1 or more", [](const int64_t& number) { return number >= 1; });
 }
 
 void take_one_of(const Json& json, const char* key, std::string& to, const std::set<std::string>& known,
                  const char* expected) {
   take(json, key, to);
   if (!to.empty() && !known.contains(to)) refuse(key, expected);
-}
-
-void take(const Json& json, const char* key, double& to) {
-  const auto found = json.find(key);
-  if (found == json.end()) return;
-  if (!found->is_number() || !(found->get<double>() >= 0) || !std::isfinite(found->get<double>())) {
-    refuse(key, "a finite number of 0 or more");
-  }
-  to = found->get<double>();
-}
-
-void take(const Json& json, const char* key, int64_t& to) {
-  const auto found = json.find(key);
-  if (found == json.end()) return;
-  if (!found->is_number_integer() || found->get<int64_t>() < 1) refuse(key, "a whole number of 1 or more");
-  to = found->get<int64_t>();
 }
 
 std::vector<int> ranks_of(const Json& json, const std::string& key, int world_size) {
@@ -170,13 +148,11 @@ DeclaredOptimizer optimizer_of(const Json& json) {
   take(json, "momentum", optimizer.momentum);
   take(json, "weight_decay", optimizer.weight_decay);
   take(json, "eps", optimizer.eps);
-  if (const auto betas = json.find("betas"); betas != json.end()) {
-    if (!betas->is_array() || betas->size() != 2 || !(*betas)[0].is_number() || !(*betas)[1].is_number()) {
-      refuse("betas", "a list of two numbers");
-    }
-    optimizer.beta1 = (*betas)[0].get<double>();
-    optimizer.beta2 = (*betas)[1].get<double>();
-  }
+  std::vector<double> betas = {optimizer.beta1, optimizer.beta2};
+  take<std::vector<double>>(json, "betas", betas, "a list of two numbers",
+                            [](const auto& numbers) { return numbers.size() == 2; });
+  optimizer.beta1 = betas[0];
+  optimizer.beta2 = betas[1];
   return optimizer;
 }
 
@@ -195,11 +171,9 @@ DeclaredParameters parameters_of(const Json& json) {
 /// Every rank stands in one group.
 void require_partition(const std::vector<std::vector<int>>& groups, int world_size) {
   std::set<int> seen;
-  for (const std::vector<int>& ranks : groups) {
-    for (const int rank : ranks) {
+  for (const std::vector<int>& ranks : groups)
+    for (const int rank : ranks)
       if (!seen.insert(rank).second) refuse("replicas", "a list of groups without a rank in common");
-    }
-  }
   if (!groups.empty() && static_cast<int>(seen.size()) != world_size) {
     refuse("replicas", "a list of groups that hold every rank of this run");
   }
@@ -212,16 +186,10 @@ Declared read(const Json& json, int world_size) {
   Declared declared;
   if (!json.is_object()) refuse("declared", "an object");
   require_known(json, kKeys);
-  if (const auto found = json.find("strip_prefixes"); found != json.end()) {
-    for (const Json& prefix : *found) {
-      if (!found->is_array() || !prefix.is_string()) refuse("strip_prefixes", "a list of texts");
-      declared.strip_prefixes.push_back(prefix.get<std::string>());
-    }
-  }
-  if (const auto found = json.find("parameters"); found != json.end()) {
-    if (!found->is_array()) refuse("parameters", "a list of objects with a \"prefix\"");
-    for (const Json& each : *found) declared.parameters.push_back(parameters_of(each));
-  }
+  take(json, "strip_prefixes", declared.strip_prefixes, "a list of texts");
+  const Json parameters = json.value("parameters", Json::array());
+  if (!parameters.is_array()) refuse("parameters", "a list of objects with a \"prefix\"");
+  for (const Json& each : parameters) declared.parameters.push_back(parameters_of(each));
   if (const auto found = json.find("optimizer"); found != json.end()) declared.optimizer = optimizer_of(*found);
   take(json, "clip_norm", declared.clip_norm);
   take(json, "accumulation", declared.accumulation);
@@ -230,21 +198,16 @@ Declared read(const Json& json, int world_size) {
   take_one_of(json, "precision", declared.precision, {"float32", "float64", "bfloat16", "float16"},
               "float32, float64, bfloat16 or float16");
   take_one_of(json, "gradient_reduction", declared.gradient_reduction, {"mean", "sum"}, "mean or sum");
-  if (const auto found = json.find("groups"); found != json.end()) {
-    if (!found->is_object()) refuse("groups", "an object of lists of ranks");
-    for (const auto& [name, ranks] : found->items()) declared.groups[name] = ranks_of(ranks, "groups", world_size);
-  }
-  if (const auto found = json.find("replicas"); found != json.end()) {
-    if (!found->is_array()) refuse("replicas", "a list of lists of ranks");
-    for (const Json& ranks : *found) declared.replicas.push_back(ranks_of(ranks, "replicas", world_size));
-    require_partition(declared.replicas, world_size);
-  }
-  if (const auto found = json.find("streams"); found != json.end()) {
-    if (!found->is_object()) refuse("streams", "an object of texts");
-    for (const auto& [name, state] : found->items()) {
-      take_one_of(*found, name.c_str(), declared.streams[name], {"rank", "same", "sample"}, "rank, same or sample");
-    }
-  }
+  const Json groups = json.value("groups", Json::object()), replicas = json.value("replicas", Json::array()),
+             streams = json.value("streams", Json::object());
+  if (!groups.is_object()) refuse("groups", "an object of lists of ranks");
+  for (const auto& [name, ranks] : groups.items()) declared.groups[name] = ranks_of(ranks, "groups", world_size);
+  if (!replicas.is_array()) refuse("replicas", "a list of lists of ranks");
+  for (const Json& ranks : replicas) declared.replicas.push_back(ranks_of(ranks, "replicas", world_size));
+  require_partition(declared.replicas, world_size);
+  if (!streams.is_object()) refuse("streams", "an object of texts");
+  for (const auto& [name, state] : streams.items())
+    take_one_of(streams, name.c_str(), declared.streams[name], {"rank", "same", "sample"}, "rank, same or sample");
   take(json, "average_decay", declared.average_decay);
   return declared;
 }

@@ -12,8 +12,7 @@
 
 #include "harness/answer/questions/question_judge.h"
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/compare.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/forced/values.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/rank_result.h"

@@ -1,17 +1,12 @@
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "harness/base/text.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/exact.h"
-#include "harness/judge/compare/forced/free.h"
-#include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/step_pairs.h"
-#include "harness/plan/config/canonical.h"
+#include "harness/judge/compare/forced/update.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +17,7 @@ std::string twins_sentence(const Mechanism& result) {
   const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::arithmetic_used);
   const auto otherwise = std::ranges::count_if(result.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; });
   std::string text = fmt::format("From the same weights and batch both compute the same gradients ({}; largest float64 difference {:.2g} % of the tolerance). ",
-                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"), 100 * meaning);
+                                 counted(std::ssize(result.forced), "forced step"), 100 * meaning);
   text += fmt::format("Rounding uses {:.2g} % of its tolerance (step {}).", 100 * most->arithmetic_used, most->step);
   if (otherwise > 0) {
     text += fmt::format(" At {} of these steps rounding alone would select other candidates; at every step the run was given the candidates "
@@ -42,7 +37,7 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, c
                                        exact > 0              ? "exact tolerance"
                                        : result.band_measured ? "measured rounding tolerance"
                                                               : "estimated rounding tolerance (not measured)",
-                                       counted(static_cast<int64_t>(result.forced.size()), "forced step"),
+                                       counted(std::ssize(result.forced), "forced step"),
                                        100 * result.band_used, most->worst_tensor, most->step);
   text += passed_text(passed ? passed : free.passed);
   if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
@@ -140,7 +135,7 @@ class ForcedJudge {
     std::optional<CauseInputs> first = earliest(first_, free, result.forced, equal_bits_promised());
     if (first) result.first_divergence = first->difference.divergence;
     // Of what both show the forced steps say more.
-    result.facts = compared_.facts(static_cast<int64_t>(steps_.size()), result.first_divergence, "forced step");
+    result.facts = compared_.facts(std::ssize(steps_), result.first_divergence, "forced step");
     std::vector<Fact> of_free = free.looked_at.facts(free.compared, result.first_divergence);
     std::erase_if(of_free, [&](const Fact& fact) { return std::ranges::find(result.facts, fact.name, &Fact::name) != result.facts.end(); });
     result.facts.insert(result.facts.begin(), of_free.begin(), of_free.end());
@@ -157,7 +152,7 @@ class ForcedJudge {
       result.verdict = VerdictKind::identical;
       result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",
                                     counted(free.compared, "step"),
-                                    counted(static_cast<int64_t>(result.forced.size()), "forced step"));
+                                    counted(std::ssize(result.forced), "forced step"));
     } else {
       result.verdict = VerdictKind::within_envelope;
       result.sentence = within_sentence(result, free, inputs_, passed_);
@@ -337,7 +332,7 @@ class ForcedJudge {
   static void require_repeat_of(const StepOfRun& reference, const StepOfRun& repeat, const std::string& dir) {
     if (reference.ranks.size() != repeat.ranks.size()) {
       throw TraceError(fmt::format("{}: not a repeat of the reference: it has {}, and the reference {}", dir,
-                                   counted(static_cast<int64_t>(repeat.ranks.size()), "rank"), reference.ranks.size()));
+                                   counted(std::ssize(repeat.ranks), "rank"), reference.ranks.size()));
     }
     if (const auto difference = first_exact_difference(reference, repeat, true);
         difference && difference->phase != Phase::random) {

@@ -1,8 +1,7 @@
-#include "harness/judge/compare/forced/free.h"
+#include "harness/judge/compare/forced/update.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
@@ -10,12 +9,6 @@
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
-#include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/compared.h"
-#include "harness/judge/compare/exact.h"
-#include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/forced/update.h"
-#include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {
@@ -167,7 +160,7 @@ namespace {
 std::optional<Difference> buffer_of_another_rank(const StepOfRun& a, const StepOfRun& b) {
   for (const Record* expected : records_of(a.ranks[0], Phase::parameters)) {
     const Record* first =
-        expected->name.starts_with("buffer/") ? find_record(b.ranks[0], expected->phase, expected->name) : nullptr;
+        is_buffer(expected->name) ? find_record(b.ranks[0], expected->phase, expected->name) : nullptr;
     if (!first || first->stats.hash != expected->stats.hash || !is_floating(expected->dtype)) continue;
     for (std::size_t rank = 1; rank < b.ranks.size(); ++rank) {
       const Record* own = find_record(b.ranks[rank], expected->phase, expected->name);
@@ -182,7 +175,7 @@ std::optional<Difference> buffer_of_another_rank(const StepOfRun& a, const StepO
 /// A buffer that the program has made of rows before its first step, in another order.
 bool is_rounded(const Record& a, const Record& b) {
   constexpr double kRounding = 1e-5;
-  const bool known = a.name.starts_with("buffer/") && is_floating(a.dtype) && a.has_stats && b.has_stats;
+  const bool known = is_buffer(a.name) && is_floating(a.dtype) && a.has_stats && b.has_stats;
   return known && apart(a.stats, b.stats) <= kRounding * a.stats.norm;
 }
 
@@ -229,12 +222,12 @@ bool joins_updates(const StepOfRun& a, const StepOfRun* before_a, const StepOfRu
   if (!from_a || !from_b) return false;
   bool any = false;
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-    if (record->is_scalar || record->name.starts_with("buffer/")) continue;
+    if (record->is_scalar || is_buffer(record->name)) continue;
     const Record* own = find_record(b.ranks[0], record->phase, record->name);
     if (own && is_in_shards(*record, *own)) continue;
     const auto expected = whole_tensor(*record);
     const NamedTensor *old_a = find_tensor(from_a->tensors, record->name), *old_b = find_tensor(from_b->tensors, record->name);
-    const auto actual = own ? whole_tensor(*own) : std::nullopt;
+    const auto actual = whole_tensor(own);
     if (!expected || !actual || !old_a || !old_b || expected->shape != actual->shape) return false;
     const bool on_all = std::ranges::all_of(b.ranks, [&](const StepRecords& rank) {
       const Record* held = find_record(rank, record->phase, record->name);
@@ -399,7 +392,7 @@ void judge_phases(ForcedContext& context, std::optional<Difference>& first, std:
     const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
     // What all optimizers take is the reference's, however it came about, such as from a loss that is scaled by hand.
     const bool on_the_way = taken && found && (found->phase == Phase::reduced_gradients || found->phase == Phase::applied_gradients);
-    const bool joined = on_the_way || (joins && found && !found->divergence.where.starts_with("buffer/"));
+    const bool joined = on_the_way || (joins && found && !is_buffer(found->divergence.where));
     const bool of_one_rank = joined || (found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction)));
     if (alike && of_one_rank) {
       context.at = at;

@@ -1,10 +1,8 @@
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/values.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdint>
-#include <limits>
 #include <numeric>
 
 #include "harness/judge/compare/bits.h"
@@ -60,7 +58,7 @@ TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, con
     whole_ = std::hypot(whole_, size);
   }
   for (const NamedTensor& wide : twin.parameters) {
-    if (!wide.name.starts_with("buffer/")) continue;
+    if (!is_buffer(wide.name)) continue;
     buffers_[wide.name] = {own_error(wide, find_tensor(reference.parameters, wide.name)), norm(wide.values),
                            wide.values.size() == 1};
   }
@@ -236,7 +234,7 @@ double pooled_rounding(const std::vector<GroupSums>& tensors) {
   std::vector<double> shares;
   for (const GroupSums& sums : tensors) {
     if (sums.terms == 0 || sums.repeats.empty()) continue;
-    shares.push_back(std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()) / sums.terms));
+    shares.push_back(std::sqrt(*std::ranges::max_element(sums.repeats) / sums.terms));
   }
   if (shares.empty()) return 0;
   const auto quartile = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() * 3 / 4);
@@ -258,7 +256,7 @@ double band_of(const GroupSums& sums, const BandScale& scale) {
   const double floor = config.floor * scale.low_precision * scale.epsilon * terms;
   if (sums.repeats.empty()) return std::max(floor, rounding_bound(0, scale.epsilon) * scale.whole_gradient);
   const double factor = sums.elements == 1 ? kSingleElement * config.factor : config.factor;
-  const double measured = std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()));
+  const double measured = std::sqrt(*std::ranges::max_element(sums.repeats));
   // A tensor whose few repeats all lie close by chance still rounds as the others do.
   const double as_others = config.factor * scale.pooled * std::sqrt(sums.terms);
   return std::max({floor, factor * measured, std::min(as_others, kCommonSource * factor * measured)});

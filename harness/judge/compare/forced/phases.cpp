@@ -8,11 +8,11 @@
 
 #include "harness/base/json.h"
 #include "harness/judge/compare/bits.h"
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/forced/update.h"
-#include "harness/judge/compare/layouts.h"
+#include "harness/judge/compare/forced/values.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/replicas.h"
+#include "harness/judge/evidence/parts.h"
 #include "harness/plan/config/trainer_spec.h"
 
 namespace lockstep {
@@ -144,8 +144,8 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   if (found.missing_rows > 0) {
     return difference_at(
         context.b, Phase::scores, kRankUnknown, record, DivergenceKind::missing,
-        counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
-        fmt::format("{} ({} missing)", counted(static_cast<int64_t>(a.scores->rows.size()) - found.missing_rows, "row"),
+        counted(std::ssize(a.scores->rows), "row"),
+        fmt::format("{} ({} missing)", counted(std::ssize(a.scores->rows) - found.missing_rows, "row"),
                     found.missing_rows));
   }
   const int world_size = context.world_size();
@@ -645,7 +645,7 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   if (context.rules.scores().buffers_are_means && !evidence.reference.scores) return std::nullopt;
   for (const NamedTensor& expected : evidence.reference.parameters) {
-    if (!expected.name.starts_with("buffer/")) continue;
+    if (!is_buffer(expected.name)) continue;
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
     if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
     context.looked_at(Looked::buffers);

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <string_view>
-
-#include "harness/judge/compare/bits.h"
 
 namespace lockstep {
 namespace {
@@ -223,24 +220,19 @@ struct DenseMatrix {
   double at(std::size_t i, std::size_t j) const { return values[i * columns + j]; }
 };
 
-DenseMatrix gram_of(const DenseMatrix& x) {
-  DenseMatrix gram{x.rows, x.rows, std::vector<double>(x.rows * x.rows, 0)};
-  for (std::size_t i = 0; i < x.rows; ++i) {
-    for (std::size_t j = 0; j < x.rows; ++j) {
-      for (std::size_t k = 0; k < x.columns; ++k) gram.values[i * x.rows + j] += x.at(i, k) * x.at(j, k);
-    }
-  }
-  return gram;
-}
-
 DenseMatrix product(const DenseMatrix& a, const DenseMatrix& b) {
   DenseMatrix x{a.rows, b.columns, std::vector<double>(a.rows * b.columns, 0)};
-  for (std::size_t i = 0; i < a.rows; ++i) {
-    for (std::size_t k = 0; k < a.columns; ++k) {
+  for (std::size_t i = 0; i < a.rows; ++i)
+    for (std::size_t k = 0; k < a.columns; ++k)
       for (std::size_t j = 0; j < b.columns; ++j) x.values[i * x.columns + j] += a.at(i, k) * b.at(k, j);
-    }
-  }
   return x;
+}
+
+DenseMatrix transposed(const DenseMatrix& x) {
+  DenseMatrix turned{x.columns, x.rows, {}};
+  for (std::size_t j = 0; j < x.columns; ++j)
+    for (std::size_t i = 0; i < x.rows; ++i) turned.values.push_back(x.at(i, j));
+  return turned;
 }
 
 /// An iteration of Newton and Schulz towards the orthogonal factor U V^T of M = U S V^T, from M over its norm: X <- a X + b X X^T X +
@@ -257,7 +249,7 @@ DenseMatrix orthogonalised(DenseMatrix x, const Iteration& iteration) {
   if (!(size > 0)) return x;
   for (double& value : x.values) value /= size;
   for (int round = 0; round < iteration.rounds; ++round) {
-    const DenseMatrix gram = gram_of(x), cubed = product(gram, x), fifth = product(gram, cubed);
+    const DenseMatrix gram = product(x, transposed(x)), cubed = product(gram, x), fifth = product(gram, cubed);
     for (std::size_t i = 0; i < x.values.size(); ++i)
       x.values[i] = iteration.a * x.values[i] + iteration.b * cubed.values[i] + iteration.c * fifth.values[i];
   }
@@ -270,12 +262,11 @@ double cosine(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 /// What lies at a part's place in a matrix.
-DenseMatrix cut(const DenseMatrix& whole, const Placement& placement, const std::vector<int64_t>& shape) {
-  DenseMatrix part{static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[1]), {}};
-  const auto row = static_cast<std::size_t>(placement.offset[0]), column = static_cast<std::size_t>(placement.offset[1]);
-  for (std::size_t i = 0; i < part.rows; ++i) {
+DenseMatrix cut(const DenseMatrix& whole, const Record& at) {
+  DenseMatrix part{static_cast<std::size_t>(at.shape[0]), static_cast<std::size_t>(at.shape[1]), {}};
+  const auto row = static_cast<std::size_t>(at.placement->offset[0]), column = static_cast<std::size_t>(at.placement->offset[1]);
+  for (std::size_t i = 0; i < part.rows; ++i)
     for (std::size_t j = 0; j < part.columns; ++j) part.values.push_back(whole.at(row + i, column + j));
-  }
   return part;
 }
 
@@ -335,7 +326,7 @@ std::vector<double> factors_by_part(const Moved& it, const std::vector<const Rec
   constexpr double kSameDirection = 1e-5;
   std::vector<double> factors;
   for (const Record* part : parts) {
-    const DenseMatrix expected = cut(it.expected, *part->placement, part->shape), actual = cut(it.actual, *part->placement, part->shape);
+    const DenseMatrix expected = cut(it.expected, *part), actual = cut(it.actual, *part);
     if (1 - cosine(expected.values, actual.values) > kSameDirection) return {};
     factors.push_back(norm(actual.values) / norm(expected.values));
   }
@@ -350,9 +341,9 @@ bool orthogonalised_by_part(const Moved& it, const std::vector<const Record*>& p
     if (1 + cosine(whole.values, it.expected.values) > kSame) return false;
     bool other = false;
     for (const Record* part : parts) {
-      const DenseMatrix gradient = cut(it.gradient, *part->placement, part->shape), actual = cut(it.actual, *part->placement, part->shape);
+      const DenseMatrix gradient = cut(it.gradient, *part), actual = cut(it.actual, *part);
       if (1 + cosine(orthogonalised(gradient, iteration).values, actual.values) > kSame) return false;
-      other = other || 1 + cosine(cut(whole, *part->placement, part->shape).values, actual.values) > 4 * kSame;
+      other = other || 1 + cosine(cut(whole, *part).values, actual.values) > 4 * kSame;
     }
     return other;
   });

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <limits>
 #include <numeric>
-#include <map>
 #include <set>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "harness/base/numbers.h"
-#include "harness/judge/compare/exact.h"
-#include "harness/judge/evidence/replicas.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/trainer_spec.h"
 
@@ -117,8 +114,8 @@ void compare_row(const Scores& reference, const ScoreRow& expected, const Scores
   const auto missing = static_cast<int64_t>(columns.size() - matched.size());
   if (missing > 0 || extra > 0) ranks_that_differ.insert(row.rank);
   if (missing + extra <= total.missing_columns + total.extra_columns) return;
-  total.expected_columns = static_cast<int64_t>(columns.size());
-  total.actual_columns = static_cast<int64_t>(own.size());
+  total.expected_columns = std::ssize(columns);
+  total.actual_columns = std::ssize(own);
   total.missing_columns = missing;
   total.extra_columns = extra;
   total.columns_rank = row.rank;
@@ -404,7 +401,7 @@ ScoreDifference score_difference(const Scores& reference, const Scores& other) {
     ++matched;
     compare_row(reference, reference.rows[*place], other, row, total, ranks_that_differ);
   }
-  total.missing_rows = std::max<int64_t>(0, static_cast<int64_t>(reference.rows.size()) - matched);
+  total.missing_rows = std::max<int64_t>(0, std::ssize(reference.rows) - matched);
   total.every_rank_differs = ranks_that_differ.size() == other.columns.size();
   return total;
 }
@@ -418,10 +415,10 @@ static std::vector<std::size_t> lowest(const ScoreRow& row, const std::vector<in
   const auto before = [&](std::size_t x, std::size_t y) {
     return std::pair(row.values[x], columns[x]) < std::pair(row.values[y], columns[y]);
   };
-  const auto end = order.begin() + std::min(static_cast<std::ptrdiff_t>(count), static_cast<std::ptrdiff_t>(order.size()));
+  const auto end = order.begin() + std::min(static_cast<std::ptrdiff_t>(count), std::ssize(order));
   std::partial_sort(order.begin(), end, order.end(), before);
   order.erase(end, order.end());
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   return order;
 }
 
@@ -430,7 +427,7 @@ int64_t row_taken_otherwise(const Scores& a, const Scores& b, const std::functio
     const ScoreRow &x = a.rows[i], &y = b.rows[i];
     const std::vector<int64_t>& columns = a.columns[static_cast<std::size_t>(x.rank)];
     if (x.values.size() != y.values.size() || x.values.size() != columns.size()) continue;
-    const int64_t count = taken(static_cast<int64_t>(columns.size()));
+    const int64_t count = taken(std::ssize(columns));
     if (count > 0 && lowest(x, columns, count) != lowest(y, columns, count)) return x.row_id;
   }
   return -1;

@@ -12,7 +12,7 @@
 #include "harness/answer/questions/question_judge.h"
 #include "harness/answer/results/words.h"
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/compare.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"

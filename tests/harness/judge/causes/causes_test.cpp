@@ -19,7 +19,7 @@
 
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/trainer_spec.h"
 #include "scenarios/energy/spec.h"
@@ -220,18 +220,15 @@ CauseInputs one_number(const std::vector<double>& of_ranks, double reduced) {
 TEST_F(Causes, RanksThatFitByChanceAreAllNamed) {
   const double tied = -0.1377;
   const std::vector<double> values{0.5123, tied, 0.7611, tied};
-  const std::optional<Cause> missing = name_cause(one_number(values, (values[0] + values[2] + tied) / 4));
-  ASSERT_TRUE(missing.has_value());
-  EXPECT_EQ(missing->code, "rank-missing");
-  EXPECT_THAT(missing->evidence, ::testing::HasSubstr("without rank 1 or 3's gradient"));
-  const std::optional<Cause> twice = name_cause(one_number(values, (values[0] + values[2] + 3 * tied) / 4));
-  ASSERT_TRUE(twice.has_value());
-  EXPECT_EQ(twice->code, "rank-counted-twice");
-  EXPECT_THAT(twice->evidence, ::testing::HasSubstr("with rank 1 or 3's gradient added twice"));
-  const std::optional<Cause> one = name_cause(one_number(values, (values[0] + 2 * tied) / 4));
-  ASSERT_TRUE(one.has_value());
-  EXPECT_EQ(one->code, "rank-missing") << one->evidence;
-  EXPECT_THAT(one->evidence, ::testing::HasSubstr("without rank 2's gradient"));
+  const double others = values[0] + values[2];
+  for (const auto& [sum, code, evidence] : {std::tuple(others + tied, "rank-missing", "without rank 1 or 3's gradient"),
+                                            {others + 3 * tied, "rank-counted-twice", "with rank 1 or 3's gradient added twice"},
+                                            {values[0] + 2 * tied, "rank-missing", "without rank 2's gradient"}}) {
+    const std::optional<Cause> cause = name_cause(one_number(values, sum / 4));
+    ASSERT_TRUE(cause.has_value()) << evidence;
+    EXPECT_EQ(cause->code, code) << cause->evidence;
+    EXPECT_THAT(cause->evidence, ::testing::HasSubstr(evidence));
+  }
 }
 
 TEST_F(Causes, ABitThatNoMistakeExplainsIsNamedInANumberThatStandsAlone) {
@@ -313,30 +310,27 @@ TEST(CausePages, EveryCodeHasOnePageAndEveryPageSaysWhatItMust) {
 }
 
 TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
-  const auto code = [](FailureKind kind, const std::string& message) {
+  const std::tuple<FailureKind, const char*, const char*> all[] = {
+      {FailureKind::died, "killed by signal 9 (SIGKILL)", "rank-died"},
+      {FailureKind::hung, "no step for 62 s", "rank-hung"},
+      {FailureKind::threw, "planted", "rank-threw"},
+      {FailureKind::threw,
+       "step 3: row 5 of the step's batch (sample 9, rank 1) has NaN or infinity in its loss: exact", "non-finite"},
+      {FailureKind::threw, "loss.candidates: rank 2 is at step 5, not 4 (seen from rank 0)", "step-differs"},
+      {FailureKind::threw, "loss.candidates: rank 2 sends tensor 0 as Double, not Float (seen from rank 0)",
+       "dtype-differs"},
+      {FailureKind::threw,
+       "loss.candidates: rank 2 sends tensor 0 with rows of shape [3, 4], not [4, 4] (seen from rank 0)", "shapes-differ"},
+      {FailureKind::threw, "loss.candidates: rank 1 calls another collective (seen from rank 0)", "collective-order"},
+      {FailureKind::unreadable, "rank-0.trace: at offset 96, after step 3: a frame is damaged", "file-damaged"},
+      {FailureKind::interrupted, "stopped on request", ""},
+  };
+  for (const auto& [kind, message, code] : all) {
     Failure failure;
     failure.kind = kind;
     failure.message = message;
-    const auto cause = name_failure_cause(failure, 2);
-    return cause ? cause->code : "";
-  };
-  EXPECT_EQ(code(FailureKind::died, "killed by signal 9 (SIGKILL)"), "rank-died");
-  EXPECT_EQ(code(FailureKind::hung, "no step for 62 s"), "rank-hung");
-  EXPECT_EQ(code(FailureKind::threw, "planted"), "rank-threw");
-  EXPECT_EQ(code(FailureKind::threw, "step 3: row 5 of the step's batch (sample 9, rank 1) has NaN or infinity in its loss: exact"),
-            "non-finite");
-  EXPECT_EQ(code(FailureKind::threw, "loss.candidates: rank 2 is at step 5, not 4 (seen from rank 0)"), "step-differs");
-  EXPECT_EQ(code(FailureKind::threw, "loss.candidates: rank 2 sends tensor 0 as Double, not Float (seen from rank 0)"),
-            "dtype-differs");
-  EXPECT_EQ(code(FailureKind::threw,
-                 "loss.candidates: rank 2 sends tensor 0 with rows of shape [3, 4], not [4, 4] (seen from "
-                 "rank 0)"),
-            "shapes-differ");
-  EXPECT_EQ(code(FailureKind::threw, "loss.candidates: rank 1 calls another collective (seen from rank 0)"),
-            "collective-order");
-  EXPECT_EQ(code(FailureKind::unreadable, "rank-0.trace: at offset 96, after step 3: a frame is damaged"),
-            "file-damaged");
-  EXPECT_EQ(code(FailureKind::interrupted, "stopped on request"), "");
+    EXPECT_EQ(name_failure_cause(failure, 2).value_or(Cause()).code, code) << message;
+  }
 }
 
 // Runs that are configured otherwise: judged by the reference's config, and named by the key.

@@ -4,17 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "harness/judge/causes/name_cause.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/band.h"
-#include "harness/judge/compare/compare.h"
 #include "harness/judge/compare/compared.h"
-#include "harness/judge/compare/exact.h"
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/values.h"
 #include "harness/judge/trace/record.h"
 #include "harness/judge/trace/writer.h"
 #include "tests/support/made_run.h"
@@ -53,13 +52,13 @@ ToyRow row_at(int64_t step, int64_t position) {
 
 void write_integers(TraceWriter& trace, const char* name, const std::vector<int64_t>& values,
                     const std::vector<int64_t>& ids) {
-  const std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
+  const std::vector<int64_t> shape{std::ssize(values)};
   trace.tensor(Phase::loss, name, {values.data(), DType::int64, shape, {}}, Sharing::own, ids, Keep::whole);
 }
 
 void write_floats(TraceWriter& trace, Phase phase, const char* name, const std::vector<float>& values, Sharing sharing,
                   const std::vector<int64_t>& ids, Keep keep) {
-  const std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
+  const std::vector<int64_t> shape{std::ssize(values)};
   trace.tensor(phase, name, {values.data(), DType::float32, shape, {}}, sharing, ids, keep);
 }
 
@@ -146,16 +145,11 @@ TEST_F(ExactRuns, ADifferenceHasStepPhaseRowSampleAndRank) {
   };
   for (const Case& each : cases) {
     const Mechanism result = with(in_row_4(each.change));
-    EXPECT_EQ(result.verdict, VerdictKind::divergent) << each.where;
-    ASSERT_TRUE(result.first_divergence.has_value()) << each.where;
-    const Divergence& first = *result.first_divergence;
-    EXPECT_EQ(first.step, 2);
-    EXPECT_EQ(first.phase, each.phase);
-    EXPECT_EQ(first.where, each.where);
-    EXPECT_EQ(first.rank, 1);
-    EXPECT_EQ(first.row, 4);
-    EXPECT_EQ(first.sample, 14);
-    EXPECT_THAT(first.sentence, AllOf(HasSubstr("in row 4 (sample 14), which rank 1 had"), HasSubstr("step 2")));
+    ASSERT_THAT(result, parts_at({.step = 2, .phase = each.phase, .rank = 1, .where = each.where}));
+    EXPECT_EQ(result.first_divergence->row, 4);
+    EXPECT_EQ(result.first_divergence->sample, 14);
+    EXPECT_THAT(result.first_divergence->sentence,
+                AllOf(HasSubstr("in row 4 (sample 14), which rank 1 had"), HasSubstr("step 2")));
   }
 }
 
@@ -211,7 +205,7 @@ Record labels(const Ids& ids, const Ids& values, const std::string& name = "labe
   record.name = name;
   record.dtype = DType::int64;
   record.ids = ids;
-  record.shape = {static_cast<int64_t>(ids.size())};
+  record.shape = {std::ssize(ids)};
   if (values.size() != ids.size()) record.shape.push_back(static_cast<int64_t>(values.size() / ids.size()));
   record.payload.resize(values.size() * sizeof(int64_t));
   std::memcpy(record.payload.data(), values.data(), record.payload.size());
@@ -234,30 +228,23 @@ TEST(InputsDifference, IsNoneWhereEachSampleHoldsTheSameOnWhateverRank) {
 }
 
 TEST(InputsDifference, TellsSampleRankAndPlace) {
-  const StepOfRun one = step_of({{labels({7, 8}, {1, 2, 3, 4, 5, 6})}}), other = step_of({{labels({7}, {1, 2, 3})}, {labels({8}, {4, 0, 6})}});
-  const auto found = inputs_difference(one, other);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->phase, Phase::inputs);
-  EXPECT_EQ(found->divergence.rank, 1);
-  EXPECT_EQ(found->divergence.where, "labels");
-  EXPECT_EQ(found->divergence.sample, 8);
-  EXPECT_EQ(found->divergence.expected, "5 at place 1 of 3");
-  EXPECT_EQ(found->divergence.actual, "0 at place 1 of 3");
-}
-
-TEST(InputsDifference, OnEveryRankIsTheRunsAsAWhole) {
-  const auto found = inputs_difference(step_of({{labels({7, 8}, {1, 2})}}), step_of({{labels({7}, {5})}, {labels({8}, {6})}}));
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->divergence.rank, kAllRanks);
-  EXPECT_EQ(found->divergence.expected, "1");
-  EXPECT_EQ(found->divergence.actual, "5");
-}
-
-TEST(InputsDifference, OfAnotherNumberOfPlacesIsToldSo) {
-  const auto found = inputs_difference(step_of({{labels({7}, {1, 2, 3})}}), step_of({{labels({7}, {1, 2})}}));
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->divergence.expected, "3 values");
-  EXPECT_EQ(found->divergence.actual, "2 values");
+  struct Case {
+    StepOfRun a, b;
+    int64_t sample;
+    int rank;
+    std::string expected, actual;
+  };
+  const StepOfRun one = step_of({{labels({7, 8}, {1, 2, 3, 4, 5, 6})}}),
+                  short_rows = step_of({{labels({7, 8}, {1, 2})}});
+  for (const Case& each : {Case{one, step_of({{labels({7}, {1, 2, 3})}, {labels({8}, {4, 0, 6})}}), 8, 1, "5 at place 1 of 3", "0 at place 1 of 3"},
+                           Case{short_rows, step_of({{labels({7}, {5})}, {labels({8}, {6})}}), 7, kAllRanks, "1", "5"},
+                           Case{step_of({{labels({7}, {1, 2, 3})}}), step_of({{labels({7}, {1, 2})}}), 7, 0, "3 values", "2 values"}}) {
+    const auto found = inputs_difference(each.a, each.b);
+    ASSERT_TRUE(found) << each.expected;
+    const Divergence& it = found->divergence;
+    EXPECT_EQ(std::tuple(found->phase, it.where, it.rank, it.sample.value(), it.expected, it.actual),
+              std::tuple(Phase::inputs, "labels", each.rank, each.sample, each.expected, each.actual));
+  }
 }
 
 TEST(InputsDifference, IsNoneInPlacesThatAreIgnored) {
@@ -450,63 +437,51 @@ TEST_F(Band, NamesTheRankWhosePartIsMissing) {
   EXPECT_THAT(result.divergence->sentence, HasSubstr("rank 1's is missing"));
 }
 
-TEST_F(Band, IsNarrowerThanASumOfRoundedParts) {
-  FakeRun real = bare();
-  real.fault = [](FakeStep& it) {
-    reduce_in_order(it, {0, 1, 2});
-    if (it.step == 4) tensor_of(it.reduced_gradients, "head.weight")[3] *= 1.00002F;
+TEST_F(Band, EndsWhereNoOrderOfSumsExplainsADifference) {
+  const auto gather = [](FakeStep& it, uint64_t out) {
+    it.collectives.push_back({"all_gather", "", "data", "loss.candidates", -1, DType::float32, {8},
+                              static_cast<uint64_t>(it.rank), out});
   };
-  const Certification result = hold(run_in_order({0, 1, 2}), real);
-  ASSERT_TRUE(result.divergence);
-  EXPECT_EQ(result.divergence->step, 4);
-  EXPECT_EQ(result.divergence->where, "head.weight");
-}
-
-TEST_F(Band, LetsNothingBeMovedOtherwise) {
-  const auto gathering = [](uint64_t wrong) {
-    FakeRun run = bare();
-    run.fault = [wrong](FakeStep& it) {
-      reduce_in_order(it, wrong == 0 ? std::vector{0, 1, 2} : std::vector{2, 1, 0});
-      const uint64_t out = 99 + (it.step == 3 ? wrong : 0);
-      it.collectives.push_back({"all_gather", "", "data", "loss.candidates", -1, DType::float32, {8}, static_cast<uint64_t>(it.rank), out});
-    };
-    return run;
+  struct Case {
+    const char* what;
+    std::function<void(FakeStep&)> in_both, in_real;
+    int64_t steps;
+    const char *phase, *where;
   };
-  const Certification result = hold(gathering(0), gathering(7));
-  EXPECT_EQ(result.steps, 3);
-  ASSERT_TRUE(result.divergence);
-  EXPECT_EQ(result.divergence->phase, "collective");
-  EXPECT_THAT(result.divergence->where, HasSubstr("loss.candidates"));
-}
-
-TEST_F(Band, HoldsWhatIsExactExactly) {
-  FakeRun real = bare();
-  real.fault = [](FakeStep& it) {
-    reduce_in_order(it, {2, 1, 0});
-    if (it.step == 1 && it.rank == 2) it.samples[0] += 1;
+  const std::vector<Case> cases = {
+      {"more than a sum of rounded parts", [](FakeStep& it) { reduce_in_order(it, {0, 1, 2}); },
+       [](FakeStep& it) { if (it.step == 4) tensor_of(it.reduced_gradients, "head.weight")[3] *= 1.00002F; },
+       4, "reduced gradients", "head.weight"},
+      {"what is moved otherwise",
+       [&](FakeStep& it) { reduce_in_order(it, {0, 1, 2}), gather(it, 99); },
+       [](FakeStep& it) {
+         reduce_in_order(it, {2, 1, 0});
+         if (it.step == 3) it.collectives.back().hash_out += 7;
+       },
+       3, "collective", "all_gather loss.candidates"},
+      {"what is exact", [](FakeStep& it) { reduce_in_order(it, {0, 1, 2}); },
+       [](FakeStep& it) { if (it.step == 1 && it.rank == 2) it.samples[0] += 1; }, 1, "samples", "samples"},
+      {"beside a fault that is planted in both", [](FakeStep& it) { reduce_in_order(it, {0, 2}); },
+       [](FakeStep& it) { if (it.step == 3) tensor_of(it.reduced_gradients, "head.weight")[3] += 1000; },
+       3, "reduced gradients", "head.weight"},
   };
-  const Certification result = hold(run_in_order({0, 1, 2}), real);
-  ASSERT_TRUE(result.divergence);
-  EXPECT_EQ(result.divergence->step, 1);
-  EXPECT_EQ(result.divergence->phase, "samples");
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.what);
+    FakeRun emulated = bare(), real = bare();
+    emulated.fault = each.in_both;
+    real.fault = [&](FakeStep& it) { each.in_both(it), each.in_real(it); };
+    const Certification result = hold(emulated, real);
+    ASSERT_TRUE(result.divergence);
+    const Divergence& it = *result.divergence;
+    EXPECT_EQ(std::tuple(result.steps, it.step, it.phase, it.where),
+              std::tuple(each.steps, each.steps, each.phase, each.where)) << it.sentence;
+  }
 }
 
 TEST_F(Band, TakesWhatIsPlantedInBothForNoDifference) {
   const Certification result = hold(run_in_order({0, 2}), run_in_order({2, 0}));
   EXPECT_FALSE(result.divergence) << result.divergence->sentence;
   EXPECT_EQ(result.steps, kBandSteps);
-}
-
-TEST_F(Band, SeesAnotherFaultOfTheRealRanksBesideOneThatIsPlantedInBoth) {
-  FakeRun real = bare();
-  real.fault = [](FakeStep& it) {
-    reduce_in_order(it, {2, 0});
-    if (it.step == 3) tensor_of(it.reduced_gradients, "head.weight")[3] += 1000;
-  };
-  const Certification result = hold(run_in_order({0, 2}), real);
-  ASSERT_TRUE(result.divergence);
-  EXPECT_EQ(result.divergence->step, 3);
-  EXPECT_EQ(result.divergence->where, "head.weight");
 }
 
 TEST_F(Band, CountsTheStepsOfAPrefixThatEnds) {
@@ -530,7 +505,7 @@ Record tensor(Phase phase, const std::string& name, const Values& values) {
   Record record;
   record.phase = phase;
   record.name = name;
-  record.shape = {static_cast<int64_t>(values.size())};
+  record.shape = {std::ssize(values)};
   record.payload.resize(values.size() * sizeof(float));
   std::memcpy(record.payload.data(), values.data(), record.payload.size());
   return record;
@@ -561,21 +536,16 @@ std::optional<Difference> difference(const std::optional<StepOfRun>& before_a, c
 
 const Values kOld{0.3F, -0.7F, 1.1F}, kBefore{0.5F, -0.5F, 0.9F}, kNow{0.8F, 0.1F, 0.7F};
 
-TEST(AverageStep, TellsTheDecayThatFits) {
-  for (const double decay : {0.0, 0.9, 0.99}) {
-    const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kNow, decay)));
-    ASSERT_TRUE(found);
-    EXPECT_NEAR(found->decay, decay, 1e-6);
-    EXPECT_LE(found->residual, 1);
-    EXPECT_FALSE(found->before);
+TEST(AverageStep, TellsTheDecayThatFitsAndParametersBeforeTheUpdateFromThoseAfterIt) {
+  for (const bool before : {false, true}) {
+    for (const double decay : {0.0, 0.9, 0.99}) {
+      const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, before ? kBefore : kNow, decay)));
+      ASSERT_TRUE(found);
+      EXPECT_NEAR(found->decay, decay, 1e-6);
+      EXPECT_LE(found->residual, 1);
+      EXPECT_EQ(found->before, before);
+    }
   }
-}
-
-TEST(AverageStep, TellsParametersBeforeTheUpdateFromThoseAfterIt) {
-  const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kBefore, 0.9)));
-  ASSERT_TRUE(found);
-  EXPECT_TRUE(found->before);
-  EXPECT_NEAR(found->decay, 0.9, 1e-6);
 }
 
 TEST(AverageStep, BeginsWithACopyOfTheParametersWhereNobodyRecordedAnother) {
@@ -597,29 +567,18 @@ TEST(AveragesDifference, IsNoneWhereBothFollowTheirOwnParametersAlike) {
   EXPECT_FALSE(difference(before_a, a, before_a, b));
 }
 
-TEST(AveragesDifference, AnotherDecayIsTold) {
-  const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), b = step_of(4, kNow, mixed(kOld, kNow, 0.8));
-  const auto found = difference(before, a, before, b);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->phase, Phase::averaged_weights);
-  EXPECT_EQ(found->divergence.where, "w");
-  EXPECT_EQ(found->divergence.kind, DivergenceKind::update);
-  EXPECT_THAT(found->divergence.expected, HasSubstr("0.9 times the old average"));
-  EXPECT_THAT(found->divergence.actual, HasSubstr("0.8 times the old average"));
-}
-
-TEST(AveragesDifference, ParametersOfBeforeTheUpdateAreTold) {
-  const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), b = step_of(4, kNow, mixed(kOld, kBefore, 0.9));
-  const auto found = difference(before, a, before, b);
-  ASSERT_TRUE(found);
-  EXPECT_THAT(found->divergence.actual, HasSubstr("made of the parameters before the update"));
-}
-
-TEST(AveragesDifference, WhatIsNoAverageOfTheParametersIsFarFromOne) {
-  const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), b = step_of(4, kNow, {9, 8, -7});
-  const auto found = difference(before, a, before, b);
-  ASSERT_TRUE(found);
-  EXPECT_THAT(found->divergence.actual, HasSubstr("times as far from that as rounding goes"));
+TEST(AveragesDifference, AnotherDecayParametersOfBeforeTheUpdateAndWhatIsNoAverageAreTold) {
+  const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9));
+  for (const auto& [average, told] : {std::pair(mixed(kOld, kNow, 0.8), "0.8 times the old average"),
+                                      {mixed(kOld, kBefore, 0.9), "made of the parameters before the update"},
+                                      {Values{9, 8, -7}, "times as far from that as rounding goes"}}) {
+    const auto found = difference(before, a, before, step_of(4, kNow, average));
+    ASSERT_TRUE(found) << told;
+    EXPECT_EQ(std::tuple(found->phase, found->divergence.where, found->divergence.kind),
+              std::tuple(Phase::averaged_weights, "w", DivergenceKind::update));
+    EXPECT_THAT(found->divergence.expected, HasSubstr("0.9 times the old average"));
+    EXPECT_THAT(found->divergence.actual, HasSubstr(told));
+  }
 }
 
 TEST(AveragesDifference, IsNoneWhereTheReferencesFollowNoRuleOrAStepLiesBetween) {

@@ -1,4 +1,4 @@
-#include "harness/judge/compare/forced/forced.h"
+#include "harness/judge/compare/compared.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"
@@ -73,7 +72,7 @@ class JudgeForced : public ::testing::TestWithParam<int> {
                         it.energies.begin() + static_cast<std::ptrdiff_t>((row + 1) * width));
         }
         it.energies = turned;
-        std::reverse(it.samples.begin(), it.samples.end());
+        std::ranges::reverse(it.samples);
       };
       support::write_fake_run(inputs_.repeats.back(), repeat);
     }
@@ -91,6 +90,13 @@ class JudgeForced : public ::testing::TestWithParam<int> {
   Mechanism judged(const Fault& in_forced, const Fault& in_free = nullptr, bool local_negatives = false) {
     write_reference();
     write_cell(in_forced, in_free, local_negatives);
+    return judge_forced(inputs_);
+  }
+  /// Reference and cell of one layout, from that noise.
+  Mechanism judged_at_one_layout(uint64_t noise_seed, const Fault& in_forced = nullptr,
+                                 const Fault& in_free = nullptr) {
+    write_reference(GetParam());
+    write_cell(in_forced, in_free, false, GetParam(), noise_seed);
     return judge_forced(inputs_);
   }
   static const GradientSignature& group(const Mechanism& result, std::size_t step, const std::string& name) {
@@ -185,11 +191,7 @@ TEST_P(JudgeTwins, AnEnergyThatRoundsOtherwiseIsArithmetic) {
 }
 
 TEST_P(JudgeTwins, ATwinThatLacksAStepIsAnError) {
-  write_reference(1, 0);
-  write_cell(nullptr);
-  inputs_.reference_twin = folder_ / "reference-twin";
-  inputs_.cell_twin = folder_ / "cell-twin";
-  support::write_fake_run(inputs_.reference_twin, twin(1));
+  judged_by_twins(nullptr);
   FakeRun cell = twin(GetParam());
   cell.steps.pop_back();
   support::write_fake_run(inputs_.cell_twin, cell);
@@ -349,23 +351,12 @@ TEST_P(JudgeForced, WhatIsPlantedBetweenForcedStepsIsNamedAtItsPlace) {
 }
 
 TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
-  const Fault later_gradient = [](FakeStep& it) {
-    if (it.step < 5) return;
-    for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value *= 2;
-  };
   write_reference();
-  write_cell(later_gradient, [](FakeStep& it) {
-    if (it.step >= 3) it.controls[0].second = 2e-3;
-  });
-  EXPECT_THAT(judge_forced(inputs_), parts_at({.step = 3, .phase = "control"}));
-  write_cell(later_gradient, [](FakeStep& it) {
-    if (it.step >= 5) it.controls[0].second = 2e-3;
-  });
-  EXPECT_EQ(judge_forced(inputs_).first_divergence->phase, "control");
-  write_cell(later_gradient, [](FakeStep& it) {
-    if (it.step >= 6) it.controls[0].second = 2e-3;
-  });
-  EXPECT_THAT(judge_forced(inputs_), parts_at({.step = 5, .phase = "reduced gradients"}));
+  for (const auto& [from, step, phase] : {std::tuple(3, 3, "control"), {5, 5, "control"}, {6, 5, "reduced gradients"}}) {
+    write_cell([](FakeStep& it) { support::scale(it.reduced_gradients, "head.weight", it.step < 5 ? 1 : 2); },
+               [from = from](FakeStep& it) { it.controls[0].second = it.step >= from ? 2e-3 : it.controls[0].second; });
+    EXPECT_THAT(judge_forced(inputs_), parts_at({.step = step, .phase = phase})) << from;
+  }
 }
 
 TEST_P(JudgeForced, WithoutRepeatsTheBoundIsNotCalledMeasured) {
@@ -422,9 +413,7 @@ TEST_P(JudgeForced, TheHistoryOfRatesNamesAScheduleBesideForcedStepsToo) {
 }
 
 TEST_P(JudgeForced, AtOneLayoutEqualBitsAreIdentical) {
-  write_reference(GetParam());
-  write_cell(nullptr, nullptr, false, GetParam(), 1);
-  const Mechanism result = judge_forced(inputs_);
+  const Mechanism result = judged_at_one_layout(1);
   EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
   EXPECT_EQ(result.band_used, 0);
 }
@@ -474,57 +463,49 @@ TEST_P(JudgeForced, SaysWhatItComparedAndThatEvaluationWasNotJudged) {
 }
 
 TEST_P(JudgeForced, AtOneLayoutRowsInAnotherOrderAreNoFinding) {
-  write_reference(GetParam());
-  write_cell(nullptr, [](FakeStep& it) { std::reverse(it.samples.begin(), it.samples.end()); }, false, GetParam(), 2);
-  const Mechanism result = judge_forced(inputs_);
+  const Mechanism result = judged_at_one_layout(2, nullptr, [](FakeStep& it) { std::ranges::reverse(it.samples); });
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("From step 0 on ranks or micro-steps hold the rows in another order"));
 }
 
 TEST_P(JudgeForced, AtOneLayoutRoundingIsWithinTheBandAndSaidSo) {
-  write_reference(GetParam());
-  write_cell(nullptr, nullptr, false, GetParam(), 2);
-  const Mechanism result = judge_forced(inputs_);
+  const Mechanism result = judged_at_one_layout(2);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("The free runs' bits first differ at step 0, energies"));
 }
 
 TEST_P(JudgeForced, AtOneLayoutTheRankWhoseLocalGradientDiffersIsNamed) {
-  write_reference(GetParam());
   const Fault fault = [](FakeStep& it) {
     if (it.step < 2) return;
     if (it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
     tensor_of(it.reduced_gradients, "head.weight")[0] += 0.1F;
   };
-  write_cell(fault, fault, false, GetParam(), 1);
-  const Mechanism result = judge_forced(inputs_);
-  ASSERT_THAT(result, parts_at({.step = 2, .phase = "local gradients", .rank = 1, .where = "head.weight"}));
+  ASSERT_THAT(judged_at_one_layout(1, fault, fault),
+              parts_at({.step = 2, .phase = "local gradients", .rank = 1, .where = "head.weight"}));
 }
 
 TEST_P(JudgeForced, AtOneLayoutAFaultBetweenForcedStepsIsNamed) {
-  write_reference(GetParam());
-  write_cell(
-      nullptr,
-      [](FakeStep& it) {
-        if (it.step == 17 && it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
-      },
-      false, GetParam(), 1);
-  const Mechanism result = judge_forced(inputs_);
+  const Mechanism result = judged_at_one_layout(1, nullptr, [](FakeStep& it) {
+    if (it.step == 17 && it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
+  });
   EXPECT_THAT(result, parts_at({.step = 17, .rank = 1}));
 }
 
-/// The lowest bit of one number.
-void turn_last_bit(float& value) { value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ 1u); }
+/// The lowest bit of one number of rank 1, from that step on.
+Fault turned_bit(int64_t from) {
+  return [from](FakeStep& it) {
+    float& value = tensor_of(it.local_gradients, "head.weight")[0];
+    if (it.step >= from && it.rank == 1) value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ 1u);
+  };
+}
 
 /// Two runs of one layout and one config: their bits are promised to be equal.
 class JudgeOneConfig : public JudgeForced {
  protected:
   Mechanism judged_beside(const Fault& in_forced, const Fault& in_free) {
-    write_reference(GetParam());
-    write_cell(in_forced, in_free, false, GetParam(), 1);
     inputs_.reference_config = &reference_;
     inputs_.cell_config = &cell_;
-    return judge_forced(inputs_);
+    return judged_at_one_layout(1, in_forced, in_free);
   }
   void expect_at(const Mechanism& result, int64_t step, int rank) const {
     ASSERT_THAT(result, parts_at({.step = step, .phase = "local gradients", .rank = rank, .where = "head.weight"}));
@@ -538,12 +519,10 @@ TEST_P(JudgeOneConfig, EqualBitsAreIdentical) {
   EXPECT_EQ(judged_beside(nullptr, nullptr).verdict, VerdictKind::identical);
 }
 
-TEST_P(JudgeOneConfig, ABitBetweenForcedStepsIsAFinding) {
-  expect_at(judged_beside(nullptr,
-                          [](FakeStep& it) {
-                            if (it.step >= 17 && it.rank == 1) turn_last_bit(tensor_of(it.local_gradients, "head.weight")[0]);
-                          }),
-            17, 1);
+TEST_P(JudgeOneConfig, ABitIsAFindingBetweenForcedStepsAndAtOneThoughItLiesWithinTheBand) {
+  expect_at(judged_beside(nullptr, turned_bit(17)), 17, 1);
+  expect_at(judged_beside(turned_bit(5), turned_bit(5)), 5, 1);
+  expect_at(judged_beside(turned_bit(5), nullptr), 5, 1);
 }
 
 TEST_P(JudgeOneConfig, TurnedSignsThatLeaveEveryNormAsItWasAreAFinding) {
@@ -552,14 +531,6 @@ TEST_P(JudgeOneConfig, TurnedSignsThatLeaveEveryNormAsItWasAreAFinding) {
     for (float& value : tensor_of(it.local_gradients, "head.weight")) value = -value;
   });
   expect_at(result, 17, 1);
-}
-
-TEST_P(JudgeOneConfig, ABitAtAForcedStepIsAFindingThoughItLiesWithinTheBand) {
-  const Fault fault = [](FakeStep& it) {
-    if (it.step >= 5 && it.rank == 1) turn_last_bit(tensor_of(it.local_gradients, "head.weight")[0]);
-  };
-  expect_at(judged_beside(fault, fault), 5, 1);
-  expect_at(judged_beside(fault, nullptr), 5, 1);
 }
 
 TEST_P(JudgeOneConfig, SignsOfZerosAloneAreNone) {
@@ -584,16 +555,13 @@ TEST_P(JudgeOneConfig, SignsOfZerosAloneAreNone) {
 }
 
 TEST_P(JudgeOneConfig, WhereNoEqualBitsArePromisedHashesTellNoSize) {
-  const Fault fault = [](FakeStep& it) {
-    if (it.step >= 17 && it.rank == 1) turn_last_bit(tensor_of(it.local_gradients, "head.weight")[0]);
-  };
   cell_.bucket_cap_bytes = 100;
-  Mechanism result = judged_beside(nullptr, fault);
+  Mechanism result = judged_beside(nullptr, turned_bit(17));
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("head.weight, by an unknown amount: only hashes were recorded"));
   cell_ = reference_;
   inputs_.one_build = false;
-  result = judged_beside(nullptr, fault);
+  result = judged_beside(nullptr, turned_bit(17));
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
 }
 
@@ -649,17 +617,13 @@ std::optional<Difference> judged(double cell_gradient, double momentum) {
 
 TEST(JudgeParameters, AGradientOfRoundingAloneMayLeaveAParameterAsItWas) { EXPECT_FALSE(judged(1e-10, 0)); }
 
-TEST(JudgeParameters, AnUpdateThatTheOwnGradientAsksForIsMissed) {
-  const auto found = judged(kReferenceGradient, 0);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->divergence.where, "head.bias");
-  EXPECT_EQ(found->divergence.kind, DivergenceKind::update);
-}
-
-TEST(JudgeParameters, AParameterOfWhichNoStateIsKnownMustMoveWhereTheReferencesDoes) {
-  const auto found = judged(kReferenceGradient, 0.9);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->divergence.where, "head.bias");
+TEST(JudgeParameters, AnUpdateThatTheOwnGradientOrWithoutAnyStateTheReferencesAsksForIsMissed) {
+  for (const double momentum : {0.0, 0.9}) {
+    const auto found = judged(kReferenceGradient, momentum);
+    ASSERT_TRUE(found) << momentum;
+    EXPECT_EQ(found->divergence.where, "head.bias");
+    EXPECT_EQ(found->divergence.kind, DivergenceKind::update);
+  }
 }
 
 TEST(Distance, TwoThatAreNoNumbersAreAlike) {

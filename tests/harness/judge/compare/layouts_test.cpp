@@ -11,8 +11,8 @@
 
 #include "harness/answer/questions/question_judge.h"
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/forced/update.h"
+#include "harness/judge/compare/forced/values.h"
 #include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -38,13 +38,16 @@ class CompareLayouts : public ::testing::TestWithParam<int> {
     run.noise_seed = noise_seed;
     return run;
   }
+  Mechanism compare(const FakeRun& a, const FakeRun& b, const RunConfig* config = nullptr) {
+    support::write_fake_run(folder_ / "a", a);
+    support::write_fake_run(folder_ / "b", b);
+    return compare_runs({folder_ / "a", folder_ / "b", {}, {}, config, config});
+  }
   Mechanism with(std::function<void(FakeStep&)> fault, bool local_negatives = false) {
     FakeRun cell = clean(GetParam(), 2);
     cell.fault = std::move(fault);
     cell.local_negatives = local_negatives;
-    support::write_fake_run(folder_ / "a", clean(1, 1));
-    support::write_fake_run(folder_ / "b", cell);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    return compare(clean(1, 1), cell);
   }
   TempFolder folder_;
 };
@@ -77,9 +80,7 @@ TEST_P(CompareLayouts, StepsFromEqualParametersAreAllJudged) {
     b.fault = [wrong](FakeStep& it) {
       if (wrong && it.step == 90) it.loss *= 1.01;
     };
-    support::write_fake_run(folder_ / "a", a);
-    support::write_fake_run(folder_ / "b", b);
-    const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    const Mechanism result = compare(a, b);
     EXPECT_EQ(result.verdict, wrong ? VerdictKind::divergent : VerdictKind::inconclusive) << result.sentence;
     if (wrong) {
       EXPECT_EQ(result.first_divergence->step, 90);
@@ -147,9 +148,7 @@ TEST_P(CompareLayouts, ValuesThatBothKeptAreComparedAsValues) {
     FakeRun a = clean(1, 1), b = clean(GetParam(), 2);
     a.forced = b.forced = whole;
     b.fault = exchanged;
-    support::write_fake_run(folder_ / "a", a);
-    support::write_fake_run(folder_ / "b", b);
-    const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    const Mechanism result = compare(a, b);
     EXPECT_EQ(result.verdict, whole ? VerdictKind::divergent : VerdictKind::inconclusive) << result.sentence;
     if (!whole) continue;
     EXPECT_THAT(result, parts_at({.step = 0, .where = "context_encoder.weight1"}));
@@ -174,19 +173,11 @@ TEST_P(CompareLayouts, TheOptimizersStateIsComparedAsValues) {
     a.steps = b.steps = {0};
     a.fault = moments(0.999, 1);
     b.fault = moments(beta2, updates);
-    support::write_fake_run(folder_ / "a", a);
-    support::write_fake_run(folder_ / "b", b);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    return compare(a, b);
   };
   EXPECT_EQ(compared(0.999, 1).verdict, VerdictKind::inconclusive) << compared(0.999, 1).sentence;
-  const Mechanism other_beta = compared(0.9, 1), other_count = compared(0.999, 2);
-  for (const auto& [found, where] : {std::pair{&other_beta, "second_moment/head.weight"}, {&other_count, "updates"}}) {
-    EXPECT_EQ(found->verdict, VerdictKind::divergent) << found->sentence;
-    ASSERT_TRUE(found->first_divergence.has_value());
-    EXPECT_EQ(found->first_divergence->step, 0);
-    EXPECT_EQ(found->first_divergence->phase, "optimizer state");
-    EXPECT_EQ(found->first_divergence->where, where);
-  }
+  EXPECT_THAT(compared(0.9, 1), parts_at({.step = 0, .phase = "optimizer state", .where = "second_moment/head.weight"}));
+  EXPECT_THAT(compared(0.999, 2), parts_at({.step = 0, .phase = "optimizer state", .where = "updates"}));
 }
 
 TEST_P(CompareLayouts, AWrappedModelHasTheSameNames) {
@@ -197,9 +188,7 @@ TEST_P(CompareLayouts, AWrappedModelHasTheSameNames) {
         for (auto& [name, values] : *list) name = rename(name);
       }
     };
-    support::write_fake_run(folder_ / "a", a);
-    support::write_fake_run(folder_ / "b", b);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    return compare(a, b);
   };
   const Mechanism wrapped = compared([](const std::string& name) { return "module._orig_mod." + name; });
   EXPECT_EQ(wrapped.verdict, VerdictKind::inconclusive) << wrapped.sentence;
@@ -214,25 +203,18 @@ TEST_P(CompareLayouts, OtherInitialParametersAreNamed) {
   a.steps.insert(a.steps.begin(), -1);
   b.steps.insert(b.steps.begin(), -1);
   a.noise = b.noise = 0;
-  const auto compared = [&] {
-    support::write_fake_run(folder_ / "a", a);
-    support::write_fake_run(folder_ / "b", b);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
-  };
-  EXPECT_THAT(compared().sentence, ::testing::Not(HasSubstr("the traces do not show it")));
+  EXPECT_THAT(compare(a, b).sentence, ::testing::Not(HasSubstr("the traces do not show it")));
   b.fault = [](FakeStep& it) {
     if (it.step < 0) tensor_of(it.parameters, "head.weight")[0] += 0.25F;
   };
-  const Mechanism result = compared();
+  const Mechanism result = compare(a, b);
   EXPECT_THAT(result, parts_at({.step = -1, .where = "head.weight"}));
 }
 
 TEST_P(CompareLayouts, RowsOnOtherRanksAreTheSameBatch) {
   FakeRun cell = clean(GetParam(), 2);
-  cell.fault = [&](FakeStep& it) { std::reverse(it.samples.begin(), it.samples.end()); };
-  support::write_fake_run(folder_ / "a", clean(1, 1));
-  support::write_fake_run(folder_ / "b", cell);
-  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  cell.fault = [&](FakeStep& it) { std::ranges::reverse(it.samples); };
+  const Mechanism result = compare(clean(1, 1), cell);
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive);
   EXPECT_FALSE(result.first_divergence.has_value()) << result.sentence;
 }
@@ -269,9 +251,7 @@ TEST_P(CompareLayouts, ColumnsOfAnUnknownTrainerAreNobodysNegatives) {
   FakeRun reference = clean(1, 1), cell = clean(GetParam(), 2);
   reference.trainer = cell.trainer = "theirs";
   cell.local_negatives = true;
-  support::write_fake_run(folder_ / "a", reference);
-  support::write_fake_run(folder_ / "b", cell);
-  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  const Mechanism result = compare(reference, cell);
   ASSERT_TRUE(result.first_divergence.has_value());
   const int own = 24 / GetParam();
   EXPECT_THAT(result,
@@ -282,11 +262,9 @@ TEST_P(CompareLayouts, ColumnsOfAnUnknownTrainerAreNobodysNegatives) {
 }
 
 TEST_P(CompareLayouts, Bfloat16HasNoBoundThatSaysAnything) {
-  support::write_fake_run(folder_ / "a", clean(1, 1));
-  support::write_fake_run(folder_ / "b", clean(GetParam(), 2));
   RunConfig config;
   config.precision = Precision::bfloat16;
-  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}, &config, &config});
+  const Mechanism result = compare(clean(1, 1), clean(GetParam(), 2), &config);
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("no useful bound"));
 }
@@ -302,9 +280,7 @@ TEST_P(CompareLayouts, EvaluationsOfEqualParametersMustAgree) {
     b.fault = [=](FakeStep& it) {
       if (it.step == 2 && (it.rank == 0 || of_parts)) it.evaluations = {{"accuracy", value + 0.01 * it.rank}};
     };
-    support::write_fake_run(folder_ / "a", a);
-    support::write_fake_run(folder_ / "b", b);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    return compare(a, b);
   };
   const Mechanism wrong = compared(0, 0.9, false);
   EXPECT_THAT(wrong, parts_at({.step = 2, .phase = "evaluation", .where = "accuracy"}));
@@ -352,9 +328,7 @@ TEST_P(CompareLayouts, AnotherShapeThanTheReferencesIsWrongHoweverManyRanksHaveI
   b.fault = [](FakeStep& it) {
     if (it.rank != 1) tensor_of(it.local_gradients, "head.weight").pop_back();
   };
-  support::write_fake_run(folder_ / "a", a);
-  support::write_fake_run(folder_ / "b", b);
-  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  const Mechanism result = compare(a, b);
   ASSERT_THAT(
       result,
       parts_at({.phase = "local gradients", .rank = 0, .kind = DivergenceKind::shape, .actual = "float32 [19]"}));
@@ -363,9 +337,7 @@ TEST_P(CompareLayouts, AnotherShapeThanTheReferencesIsWrongHoweverManyRanksHaveI
 TEST_P(CompareLayouts, AResumedRunSaysWhichStepsHaveNoPartner) {
   FakeRun b = clean(GetParam(), 2);
   b.steps.erase(b.steps.begin(), b.steps.begin() + 40);
-  support::write_fake_run(folder_ / "a", clean(1, 1));
-  support::write_fake_run(folder_ / "b", b);
-  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  const Mechanism result = compare(clean(1, 1), b);
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("Not compared: steps 0 to 39 have no partner"));
 }
@@ -549,7 +521,7 @@ TEST(UpdatesByShard, OfATensorThatIsNotPartitionedTellNothing) {
 
 ForcedValues values(std::vector<double> gradient) {
   ForcedValues made;
-  made.gradients = {{"head.weight", {static_cast<int64_t>(gradient.size())}, std::move(gradient)}};
+  made.gradients = {{"head.weight", {std::ssize(gradient)}, std::move(gradient)}};
   return made;
 }
 

@@ -1,8 +1,7 @@
-#include "harness/judge/compare/parting.h"
+#include "harness/judge/compare/operations.h"
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -25,11 +24,11 @@ double weighed(const Values& values) {
 Projection number(double value) { return {{}, value, next_storage++, {}, {}, {}}; }
 
 Projection rows(const Values& values) {
-  return {{static_cast<int64_t>(values.size())}, weighed(values), next_storage++, values, {}, {}};
+  return {{std::ssize(values)}, weighed(values), next_storage++, values, {}, {}};
 }
 
 Projection matrix(const Rows& values) {
-  Projection made{{static_cast<int64_t>(values.size()), static_cast<int64_t>(values[0].size())}, 0, next_storage++, {}, {}, {}};
+  Projection made{{std::ssize(values), std::ssize(values[0])}, 0, next_storage++, {}, {}, {}};
   for (const Values& row : values)
     made.rows.push_back(weighed(row)), made.sums.push_back(std::accumulate(row.begin(), row.end(), 0.0));
   for (std::size_t k = 0; k < values[0].size(); ++k) {

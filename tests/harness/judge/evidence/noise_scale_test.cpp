@@ -197,27 +197,19 @@ RunConfig config_of(int world, int rows) {
   return config;
 }
 
-TEST(NoiseScale, IsReadFromTheTracesOfARun) {
-  const TempFolder folder;
+TEST(NoiseScale, IsReadFromTheTracesOfARunAndWeighsRanksByTheirRows) {
   const Planted planted;
-  write_run(folder, planted, {3, 3, 3, 3}, 2000, 11);
-  const NoiseScale scale = read_noise_scale(config_of(4, 3), folder.path()).value();
-  EXPECT_EQ(scale.small_batch, 3);
-  EXPECT_EQ(scale.big_batch, 12);
-  EXPECT_EQ(scale.steps, 2000);
-  EXPECT_NEAR(scale.noise, planted.noise(), 0.1 * planted.noise());
-  EXPECT_LT(scale.interval.low, planted.batch());
-  EXPECT_GT(scale.interval.high, planted.batch());
-}
-
-TEST(NoiseScale, WeighsRanksByTheirRows) {
-  const TempFolder folder;
-  const Planted planted;
-  write_run(folder, planted, {1, 4, 7, 0}, 4000, 12);
-  const NoiseScale scale = read_noise_scale(config_of(4, 3), folder.path()).value();
-  EXPECT_NEAR(scale.noise, planted.noise(), 0.1 * planted.noise());
-  EXPECT_LT(scale.interval.low, planted.batch());
-  EXPECT_GT(scale.interval.high, planted.batch());
+  for (const auto& [rows, steps] : {std::pair(std::vector{3, 3, 3, 3}, 2000), {std::vector{1, 4, 7, 0}, 4000}}) {
+    const TempFolder folder;
+    write_run(folder, planted, rows, steps, rows[0] == 3 ? 11 : 12);
+    const NoiseScale scale = read_noise_scale(config_of(4, 3), folder.path()).value();
+    EXPECT_EQ(scale.small_batch, 3);
+    EXPECT_EQ(scale.big_batch, 12);
+    EXPECT_EQ(scale.steps, steps);
+    EXPECT_NEAR(scale.noise, planted.noise(), 0.1 * planted.noise());
+    EXPECT_LT(scale.interval.low, planted.batch());
+    EXPECT_GT(scale.interval.high, planted.batch());
+  }
 }
 
 /// A run of 4 ranks of 3 rows that goes again and again over samples that each have a gradient of one number.
@@ -343,7 +335,7 @@ std::string write_run(const std::string& dir, const std::vector<float>& at_1, co
     trace.begin_step(step);
     if (step == 1 || step == 5) {
       const std::vector<float>& values = step == 1 ? at_1 : at_5;
-      const std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
+      const std::vector<int64_t> shape{std::ssize(values)};
       const TensorView view{values.data(), DType::float32, shape, {}};
       trace.tensor(Phase::snapshot, parameter, view, Sharing::replicated, {}, Keep::whole);
       const std::vector<float> moment{static_cast<float>(dir.size()) * 1000};

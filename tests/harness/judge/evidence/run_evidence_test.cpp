@@ -245,8 +245,7 @@ TEST(CurveBands, ThinningKeepsTheEndsAndTheExtremes) {
   EXPECT_EQ(std::ranges::min(band.low), -50);
 }
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using testing::IsEmpty;
 using Shape = std::vector<int64_t>;
 
 /// What a rank records of its part, as a reader gives it.
@@ -274,10 +273,11 @@ Record record_of(const PartOf& it, const Shape& shape, const std::vector<float>&
   return record;
 }
 
-StepOfRun step_of(const std::vector<std::vector<Record>>& ranks) {
+StepOfRun joined(const std::vector<std::vector<Record>>& ranks) {
   StepOfRun step;
   step.step = 3;
   for (const std::vector<Record>& records : ranks) step.ranks.push_back({3, records});
+  put_together(step);
   return step;
 }
 
@@ -290,9 +290,8 @@ uint64_t hash_of(const std::vector<float>& values, const Shape& shape, const Sha
 const std::vector<float> kWhole{1, 2, 3, 4, 5, -6};  // [3, 2]
 
 TEST(PutTogether, PartsOfRowsMakeTheWholeOnEveryRankWithItsValuesOnTheFirst) {
-  StepOfRun step = step_of({{record_of({.whole = {3, 2}, .offset = {0, 0}}, {2, 2}, {1, 2, 3, 4})},
-                            {record_of({.whole = {3, 2}, .offset = {2, 0}}, {1, 2}, {5, -6})}});
-  put_together(step);
+  const StepOfRun step = joined({{record_of({.whole = {3, 2}, .offset = {0, 0}}, {2, 2}, {1, 2, 3, 4})},
+                                 {record_of({.whole = {3, 2}, .offset = {2, 0}}, {1, 2}, {5, -6})}});
   for (const std::size_t rank : {0u, 1u}) {
     const Record& whole = whole_on(step, rank);
     EXPECT_THAT(whole.shape, ElementsAre(3, 2));
@@ -312,9 +311,8 @@ TEST(PutTogether, PartsOfRowsMakeTheWholeOnEveryRankWithItsValuesOnTheFirst) {
 }
 
 TEST(PutTogether, PartsOfColumnsStandAtTheirPlaces) {
-  StepOfRun step = step_of({{record_of({.whole = {2, 3}, .offset = {0, 0}}, {2, 1}, {1, 4})},
-                            {record_of({.whole = {2, 3}, .offset = {0, 1}}, {2, 2}, {2, 3, 5, -6})}});
-  put_together(step);
+  const StepOfRun step = joined({{record_of({.whole = {2, 3}, .offset = {0, 0}}, {2, 1}, {1, 4})},
+                                 {record_of({.whole = {2, 3}, .offset = {0, 1}}, {2, 2}, {2, 3, 5, -6})}});
   EXPECT_THAT(values_of(whole_on(step, 0)).value(), ElementsAre(1, 2, 3, 4, 5, -6));
   EXPECT_EQ(whole_on(step, 0).stats.hash, hash_of(kWhole, {2, 3}));
   EXPECT_EQ(whole_on(step, 1).stats.hash, whole_on(step, 0).stats.hash);
@@ -326,16 +324,14 @@ TEST(PutTogether, PartsOfAMeshOfTwoDimensionsStandAtTheirPlaces) {
     const auto value = static_cast<float>(rank);
     ranks.push_back({record_of({.whole = {2, 2, 2}, .offset = {rank / 2, rank % 2, 0}}, {1, 1, 2}, {value, 10 + value})});
   }
-  StepOfRun step = step_of(ranks);
-  put_together(step);
+  const StepOfRun step = joined(ranks);
   EXPECT_THAT(values_of(whole_on(step, 0)).value(), ElementsAre(0, 10, 1, 11, 2, 12, 3, 13));
 }
 
 TEST(PutTogether, AnEmptyPartAddsNothingAndNoExtremes) {
-  StepOfRun step = step_of({{record_of({.whole = {2}, .offset = {0}}, {1}, {3})},
-                            {record_of({.whole = {2}, .offset = {1}}, {1}, {4})},
-                            {record_of({.whole = {2}, .offset = {2}}, {0}, {})}});
-  put_together(step);
+  const StepOfRun step = joined({{record_of({.whole = {2}, .offset = {0}}, {1}, {3})},
+                                 {record_of({.whole = {2}, .offset = {1}}, {1}, {4})},
+                                 {record_of({.whole = {2}, .offset = {2}}, {0}, {})}});
   EXPECT_THAT(values_of(whole_on(step, 0)).value(), ElementsAre(3, 4));
   EXPECT_EQ(whole_on(step, 2).stats.min, 3) << "and not the 0 of a part without elements";
   EXPECT_EQ(whole_on(step, 2).stats.max, 4);
@@ -343,8 +339,7 @@ TEST(PutTogether, AnEmptyPartAddsNothingAndNoExtremes) {
 }
 
 TEST(PutTogether, ARankThatLeavesItsEmptyPartOutHasTheWholeToo) {
-  StepOfRun step = step_of({{record_of({.whole = {1}, .offset = {0}}, {1}, {3})}, {}});
-  put_together(step);
+  const StepOfRun step = joined({{record_of({.whole = {1}, .offset = {0}}, {1}, {3})}, {}});
   ASSERT_EQ(step.ranks[1].records.size(), 1u);
   EXPECT_EQ(whole_on(step, 1).stats.hash, hash_of({3}, {1}));
 }
@@ -353,26 +348,24 @@ TEST(PutTogether, WithoutValuesHashesOfRowsAddUpAndThoseOfColumnsAreOfParts) {
   const auto part = [](const Shape& whole, const Shape& offset, const Shape& shape, const std::vector<float>& values) {
     return record_of({.whole = whole, .offset = offset, .values = false}, shape, values);
   };
-  StepOfRun rows = step_of({{part({3, 2}, {0, 0}, {2, 2}, {1, 2, 3, 4})}, {part({3, 2}, {2, 0}, {1, 2}, {5, -6})}});
-  put_together(rows);
+  const StepOfRun rows = joined({{part({3, 2}, {0, 0}, {2, 2}, {1, 2, 3, 4})},
+                                 {part({3, 2}, {2, 0}, {1, 2}, {5, -6})}});
   EXPECT_EQ(whole_on(rows, 0).hashed, Hashed::rows);
   EXPECT_EQ(whole_on(rows, 0).stats.hash, hash_of(kWhole, {3, 2}, {0, 1, 2}));
   EXPECT_TRUE(whole_on(rows, 0).payload.empty());
-  StepOfRun columns = step_of({{part({2, 3}, {0, 0}, {2, 1}, {1, 4})}, {part({2, 3}, {0, 1}, {2, 2}, {2, 3, 5, -6})}});
-  StepOfRun other = step_of({{part({2, 3}, {0, 0}, {2, 1}, {1, 4})}, {part({2, 3}, {0, 1}, {2, 2}, {2, 3, 5, 6})}});
-  put_together(columns);
-  put_together(other);
+  const StepOfRun columns = joined({{part({2, 3}, {0, 0}, {2, 1}, {1, 4})},
+                                    {part({2, 3}, {0, 1}, {2, 2}, {2, 3, 5, -6})}});
+  const StepOfRun other = joined({{part({2, 3}, {0, 0}, {2, 1}, {1, 4})},
+                                  {part({2, 3}, {0, 1}, {2, 2}, {2, 3, 5, 6})}});
   EXPECT_EQ(whole_on(columns, 0).hashed, Hashed::parts) << "to be compared with no other kind";
   EXPECT_NE(whole_on(columns, 0).stats.hash, whole_on(other, 0).stats.hash);
 }
 
 TEST(PutTogether, ARankWhosePartIsNotThatOfItsReplicaKeepsAWholeOfItsOwn) {
   const auto half = [](int64_t begin, float value) { return record_of({.whole = {4}, .offset = {begin}}, {2}, {value, value + 1}); };
-  StepOfRun step = step_of({{half(0, 1)}, {half(2, 3)}, {half(0, 1)}, {half(2, 3)}});
-  put_together(step);
+  const StepOfRun step = joined({{half(0, 1)}, {half(2, 3)}, {half(0, 1)}, {half(2, 3)}});
   for (const std::size_t rank : {1u, 2u, 3u}) EXPECT_EQ(whole_on(step, rank).stats.hash, whole_on(step, 0).stats.hash);
-  StepOfRun wrong = step_of({{half(0, 1)}, {half(2, 3)}, {half(0, 1)}, {half(2, 7)}});
-  put_together(wrong);
+  const StepOfRun wrong = joined({{half(0, 1)}, {half(2, 3)}, {half(0, 1)}, {half(2, 7)}});
   for (const std::size_t rank : {0u, 1u, 2u}) EXPECT_EQ(whole_on(wrong, rank).stats.hash, hash_of({1, 2, 3, 4}, {4}));
   EXPECT_EQ(whole_on(wrong, 3).stats.hash, hash_of({1, 2, 7, 8}, {4}));
 }
@@ -382,8 +375,7 @@ TEST(PutTogether, WhatIsNotAllThereStaysInParts) {
   Record of_other_whole = record_of({.whole = {5}, .offset = {2}}, {2}, {3, 4}), of_other_type = record_of({.whole = {4}, .offset = {2}}, {2}, {3, 4});
   of_other_type.dtype = DType::int32;
   for (const Record& second : {record_of({.whole = {4}, .offset = {2}}, {1}, {3}), of_other_whole, of_other_type}) {
-    StepOfRun step = step_of({{first}, {second}});
-    put_together(step);
+    const StepOfRun step = joined({{first}, {second}});
     EXPECT_THAT(whole_on(step, 0).shape, ElementsAre(2));
     EXPECT_FALSE(whole_on(step, 0).replicated);
     ASSERT_EQ(step.parts.size(), 2u);
@@ -395,8 +387,7 @@ TEST(PutTogether, OfWhatIsARanksOwnTheFirstRankOfEachGroupHasTheWhole) {
   for (const Phase phase : {Phase::local_gradients, Phase::gradient_parts, Phase::inputs}) {
     const auto half = [&](int64_t begin, float value) { return record_of({.phase = phase, .whole = {4}, .offset = {begin}}, {2}, {value, value + 1}); };
     // Tensor-parallel pairs 0, 1 and 2, 3, each with rows and gradients of its own.
-    StepOfRun step = step_of({{half(0, 1)}, {half(2, 3)}, {half(0, 5)}, {half(2, 7)}});
-    put_together(step);
+    const StepOfRun step = joined({{half(0, 1)}, {half(2, 3)}, {half(0, 5)}, {half(2, 7)}});
     EXPECT_THAT(values_of(whole_on(step, 0)).value(), ElementsAre(1, 2, 3, 4));
     EXPECT_THAT(values_of(whole_on(step, 2)).value(), ElementsAre(5, 6, 7, 8));
     EXPECT_THAT(step.ranks[1].records, IsEmpty());
@@ -409,23 +400,20 @@ TEST(PutTogether, OfWhatIsARanksOwnTheFirstRankOfEachGroupHasTheWhole) {
 
 TEST(PutTogether, OwnPartsOfWhichRanksHoldUnequalNumbersStayInParts) {
   const auto half = [](int64_t begin) { return record_of({.phase = Phase::local_gradients, .whole = {4}, .offset = {begin}}, {2}, {1, 2}); };
-  StepOfRun step = step_of({{half(0)}, {half(2)}, {half(0)}});
-  put_together(step);
+  const StepOfRun step = joined({{half(0)}, {half(2)}, {half(0)}});
   for (const std::size_t rank : {0u, 1u, 2u}) EXPECT_THAT(whole_on(step, rank).shape, ElementsAre(2));
   EXPECT_THAT(step.bearers, IsEmpty());
 }
 
 TEST(PutTogether, WhatIsPlacedAsReplicatedIsHashedInOnePieceAndHeldToBeAlike) {
   const PartOf replicated{.whole = {3, 2}, .offset = {0, 0}, .shard = false};
-  StepOfRun step = step_of({{record_of(replicated, {3, 2}, kWhole)}, {record_of(replicated, {3, 2}, kWhole)}});
-  put_together(step);
+  const StepOfRun step = joined({{record_of(replicated, {3, 2}, kWhole)}, {record_of(replicated, {3, 2}, kWhole)}});
   EXPECT_TRUE(whole_on(step, 0).replicated && whole_on(step, 1).replicated);
   EXPECT_EQ(whole_on(step, 1).stats.hash, hash_of(kWhole, {3, 2}));
   EXPECT_THAT(step.parts, IsEmpty());
   PartOf own = replicated;
   own.phase = Phase::local_gradients;
-  StepOfRun gradients = step_of({{record_of(own, {3, 2}, kWhole)}});
-  put_together(gradients);
+  const StepOfRun gradients = joined({{record_of(own, {3, 2}, kWhole)}});
   EXPECT_FALSE(whole_on(gradients, 0).replicated) << "each rank has its own gradient of what all hold alike";
 }
 
@@ -434,8 +422,7 @@ TEST(PutTogether, KeepsTheOrderInWhichARankRecorded) {
   before.name = "before";
   behind.name = "behind";
   const auto half = [](int64_t begin) { return record_of({.whole = {2}, .offset = {begin}}, {1}, {1}); };
-  StepOfRun step = step_of({{before, half(0), behind}, {before, half(1), behind}});
-  put_together(step);
+  const StepOfRun step = joined({{before, half(0), behind}, {before, half(1), behind}});
   for (const StepRecords& rank : step.ranks) {
     ASSERT_EQ(rank.records.size(), 3u);
     EXPECT_EQ(rank.records[0].name, "before");
@@ -528,25 +515,20 @@ void write(const std::string& folder, const std::vector<std::string>& names, con
   writer.finish();
 }
 
-TEST(RunReader, TakesPrefixesOffOnceWhateverMemoryAStepHas) {
-  const TempFolder folder;
+TEST(RunReader, TakesPrefixesOffOnceAndWrappersAtEachStepWhateverMemoryAStepHas) {
   auto declared = std::make_shared<Declared>();
   declared->strip_prefixes = {"a."};
-  write(folder.path(), {"a.a.w", "b"}, declared);
-  const std::vector<std::string> names = names_in(folder.path());
-  ASSERT_EQ(names.size(), 10u);
-  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(names[i], i % 2 == 0 ? "a.w" : "b");
+  using Names = std::vector<std::string>;
+  for (const auto& [written, read, header] : {std::tuple(Names{"a.a.w", "b"}, Names{"a.w", "b"}, declared),
+                                              {Names{"module.w", "module.b"}, Names{"w", "b"}, nullptr}}) {
+    const TempFolder folder;
+    write(folder.path(), written, header);
+    const Names names = names_in(folder.path());
+    ASSERT_EQ(names.size(), 10u);
+    for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(names[i], read[i % 2]);
+  }
 }
 
-TEST(RunReader, TakesWrappersOffAtEachStep) {
-  const TempFolder folder;
-  write(folder.path(), {"module.w", "module.b"}, nullptr);
-  const std::vector<std::string> names = names_in(folder.path());
-  ASSERT_EQ(names.size(), 10u);
-  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(names[i], i % 2 == 0 ? "w" : "b");
-}
-
-using testing::IsEmpty;
 using testing::Not;
 
 /// A matrix that times these layouts three times each, and what its ranks have left: a step of 24 rows takes

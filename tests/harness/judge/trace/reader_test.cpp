@@ -5,10 +5,8 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -69,6 +67,21 @@ std::string framed(FrameType type, const std::string& payload) {
 std::string only_header() {
   std::string bytes = small_trace(0);
   return bytes.substr(0, bytes.size() - framed(FrameType::end, std::string(1, '\0')).size());
+}
+
+std::string text_of_definition(const Definition& what) {
+  std::string definition;
+  ByteSink sink(definition);
+  append_definition(sink, what);
+  return definition;
+}
+
+/// The payload of a step whose one record is of that definition.
+std::string step_with(const std::string& definition) {
+  std::string payload;
+  ByteSink out(payload);
+  out.varint(0), out.varint(0), out.varint(1), out.varint(0), out.text(definition), out.raw(uint64_t{1});
+  return payload;
 }
 
 TEST(TraceReader, RefusesWhatIsNoTrace) {
@@ -221,79 +234,9 @@ TEST(TraceReader, BelievesNoLengthThatTheFrameDoesNotHold) {
   read("an unknown kind", std::string("\0\0\1\0\4", 5) + std::string(4, '\x7f'));
   read("nothing", "");
   read("a long number", std::string(11, '\xff'));
-  std::string definition, payload;
-  Definition what;
   const std::vector<int64_t> shape = {int64_t{1} << 40, int64_t{1} << 40};
-  what.kind = RecordKind::tensor;
-  what.has_payload = true;
-  what.name = "w";
-  what.shape = shape;
-  ByteSink sink(definition);
-  append_definition(sink, what);
-  ByteSink out(payload);
-  out.varint(0), out.varint(0), out.varint(1), out.varint(0), out.text(definition), out.raw(uint64_t{1});
-  read("a huge shape", payload);
-}
-/// Gradients of two tensors on one rank, with all kinds of records before, between and behind.
-std::string gradient_trace(int rank, TraceLevel level) {
-  TempFolder folder;
-  TraceWriter writer(folder / "t", {"hash", rank, 2, "energy", level, "real"});
-  const std::vector<float> a = {3, 4}, b = {12};
-  const std::vector<double> wide = {1, 2};
-  const std::vector<int64_t> two = {2}, one = {1}, ids = {4, 500, 6};
-  for (int64_t step = 0; step < 3; ++step) {
-    writer.begin_step(step);
-    if (step == 1) {
-      writer.tensor(Phase::snapshot, "weight", {a.data(), DType::float32, two, {}}, Sharing::replicated, {},
-                    Keep::whole);
-    }
-    writer.samples(ids);
-    writer.random("noise", 7, 300);
-    writer.scalar(Phase::control, "lr", 0.1, Sharing::replicated);
-    writer.tensor(Phase::scores, "energies", {a.data(), DType::float32, two, {}}, Sharing::own, ids);
-    writer.tensor(Phase::local_gradients, "weight", {a.data(), DType::float32, two, {}}, Sharing::own);
-    writer.tensor(Phase::local_gradients, "bias", {b.data(), DType::float32, one, {}}, Sharing::own);
-    writer.collective({"all_reduce", "mean", "gradients", "bucket 0", -1, DType::float32, {3}, 1, 2});
-    writer.tensor(Phase::reduced_gradients, "weight", {wide.data(), DType::float64, two, {}},
-                  Sharing::replicated);
-    writer.tensor(Phase::parameters, "weight", {a.data(), DType::float32, two, {}}, Sharing::replicated);
-    writer.end_step();
-  }
-  writer.finish();
-  return read_text(folder / "t");
-}
-
-TEST(TraceReader, TakesLengthsOfGradientsWithoutRecords) {
-  for (const TraceLevel level : {TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
-    const std::string bytes = gradient_trace(0, level);
-    TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
-    for (int64_t step = 0; step < 3; ++step) {
-      const std::optional<GradientNorms> norms = reader.next_gradient_norms();
-      ASSERT_TRUE(norms);
-      EXPECT_EQ(norms->step, step);
-      EXPECT_EQ(norms->ids, (std::vector<int64_t>{4, 500, 6}));
-      EXPECT_TRUE(norms->has_local && norms->has_reduced);
-      EXPECT_DOUBLE_EQ(norms->local_squared, 25 + 144);
-      EXPECT_DOUBLE_EQ(norms->reduced_squared, 5);
-    }
-    EXPECT_FALSE(reader.next_gradient_norms());
-    EXPECT_TRUE(reader.finished());
-  }
-}
-
-TEST(TraceReader, SaysWhereNoLengthsWereKept) {
-  const std::string bytes = gradient_trace(1, TraceLevel::hash);
-  TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
-  const std::optional<GradientNorms> norms = reader.next_gradient_norms();
-  EXPECT_TRUE(norms->has_local);
-  EXPECT_FALSE(norms->has_reduced);  // rank 0 speaks for all
-}
-
-TEST(TraceReader, TakesLengthsFromADamagedTraceNoMoreThanRecords) {
-  std::string bytes = gradient_trace(0, TraceLevel::hash);
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
-  EXPECT_THROW(while (reader.next_gradient_norms()){}, TraceError);
+  read("a huge shape",
+       step_with(text_of_definition({.kind = RecordKind::tensor, .has_payload = true, .shape = shape, .name = "w"})));
 }
 
 TEST(TraceReader, ReadsStepByStep) {
@@ -307,6 +250,9 @@ TEST(TraceReader, ReadsStepByStep) {
   EXPECT_FALSE(reader.next().has_value());
   EXPECT_TRUE(reader.finished());
   EXPECT_FALSE(reader.next().has_value());
+  TraceReader whole(folder / "t");
+  whole.read_to_end();
+  EXPECT_TRUE(whole.finished());
 }
 
 constexpr const char* kHeader =
@@ -407,24 +353,19 @@ TEST(Placements, GiveRowsTheirPositionsInTheWhole) {
   EXPECT_NE(records[1].stats.hash, records[0].stats.hash);
 }
 
-TEST(Placements, OfATensorWithoutDimensionsAreEmpty) {
-  const Placement none{false, {}, {}};
+TEST(Placements, OfATensorWithoutDimensionsAreEmptyAndAnEmptyPartIsAPart) {
+  const Placement none{false, {}, {}}, behind{true, {5, 3}, {5, 0}};
+  const std::vector<int64_t> no_rows{0, 3};
   const auto records = written(TraceLevel::full, [&](TraceWriter& writer) {
     writer.tensor(Phase::parameters, "scale", {kValues.data(), DType::float32, {}, {}, nullptr, &none}, Sharing::own);
+    writer.tensor(Phase::parameters, "w",
+                  {kValues.data(), DType::float32, no_rows, {}, nullptr, &behind}, Sharing::own);
   });
   ASSERT_TRUE(records[0].placement);
   EXPECT_TRUE(records[0].placement->whole.empty());
   EXPECT_EQ(records[0].hashed, Hashed::whole);
-}
-
-TEST(Placements, AnEmptyPartIsAPart) {
-  const Placement behind{true, {5, 3}, {5, 0}};
-  const std::vector<int64_t> none{0, 3};
-  const auto records = written(TraceLevel::full, [&](TraceWriter& writer) {
-    writer.tensor(Phase::parameters, "w", {kValues.data(), DType::float32, none, {}, nullptr, &behind}, Sharing::own);
-  });
-  EXPECT_EQ(*records[0].placement, behind);
-  EXPECT_EQ(records[0].stats.hash, 0u);
+  EXPECT_EQ(*records[1].placement, behind);
+  EXPECT_EQ(records[1].stats.hash, 0u);
 }
 
 TEST(DotProducts, AreThoseWithTheLocalGradient) {
@@ -454,54 +395,15 @@ TEST(DotProducts, StandBesidePlacementsIdsAndValues) {
   EXPECT_EQ(records[1].value, 2.5) << "what follows stands where it belongs";
 }
 
-TEST(Placements, AndDotProductsAreCopiedByteForByte) {
-  TempFolder folder;
-  const Placement rows{true, {5, 3}, {2, 0}}, replicated{false, {2, 3}, {0, 0}};
-  for (const TraceLevel level : {TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
-    TraceWriter first(folder / "first", header_of(level)), second(folder / "second", header_of(level));
-    for (int64_t step = 0; step < 2; ++step) {
-      first.begin_step(step);
-      TensorView view = placed(rows);
-      view.dot_with = kGradient.data();
-      first.tensor(Phase::gradient_parts, "micro 0/w", view, Sharing::own);
-      first.tensor(Phase::parameters, "w", placed(replicated), Sharing::replicated);
-      first.end_step();
-    }
-    first.finish();
-    for (const StepRecords& step : read_trace(folder / "first").steps) second.copy(step);
-    second.finish();
-    EXPECT_EQ(read_text(folder / "second"), read_text(folder / "first"));
-  }
-}
-
 // --- what no writer of ours makes ---
 
 std::string problem_of(const std::string& definition) {
-  std::string bytes(kTraceMagic, sizeof kTraceMagic), step;
-  ByteSink(bytes).raw(kTraceVersion);
-  bytes += framed(FrameType::header, header_to_json(header_of(TraceLevel::hash)));
-  ByteSink out(step);
-  out.varint(0), out.varint(0), out.varint(1), out.varint(0), out.text(definition), out.raw(uint64_t{1});
-  bytes += framed(FrameType::step, step);
-  try {
-    read_trace_bytes(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
-  } catch (const TraceError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of(only_header() + framed(FrameType::step, step_with(definition)));
 }
 
-std::string definition_of(const Placement& placement, const std::vector<int64_t>& shape = kShape) {
-  std::string definition;
-  ByteSink sink(definition);
-  Definition what;
-  what.kind = RecordKind::tensor;
-  what.phase = Phase::parameters;
-  what.name = "w";
-  what.shape = shape;
-  what.placement = &placement;
-  append_definition(sink, what);
-  return definition;
+std::string definition_of(const Placement& placement) {
+  return text_of_definition({.kind = RecordKind::tensor, .phase = Phase::parameters, .placement = &placement,
+                             .shape = kShape, .name = "w"});
 }
 
 TEST(Placements, ThatAreImpossibleAreRefused) {
@@ -529,16 +431,9 @@ TEST(Placements, CutShortAreRefused) {
 }
 
 TEST(DotProducts, WithoutStatisticsAreRefused) {
-  std::string definition;
-  ByteSink sink(definition);
-  Definition what;
-  what.kind = RecordKind::tensor;
-  what.phase = Phase::gradient_parts;
-  what.name = "micro 0/w";
-  what.shape = kShape;
-  what.has_dot = true;
-  append_definition(sink, what);
-  EXPECT_THAT(problem_of(definition), HasSubstr("a dot product without statistics"));
+  const Definition what{.kind = RecordKind::tensor, .phase = Phase::gradient_parts, .has_dot = true,
+                        .shape = kShape, .name = "micro 0/w"};
+  EXPECT_THAT(problem_of(text_of_definition(what)), HasSubstr("a dot product without statistics"));
 }
 
 // The hashes that docs/trace.md describes, computed from the page alone, are those of this build.

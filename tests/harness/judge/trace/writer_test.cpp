@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <random>
 #include <set>
@@ -44,6 +45,16 @@ const std::vector<int64_t> kShape = {2, 3};
 
 TensorView view() { return {kValues.data(), DType::float32, kShape, {}}; }
 
+/// What a reader gives of what `write` writes.
+Trace trace_of(const TraceHeader& header, const std::function<void(TraceWriter&)>& write,
+               std::size_t part_bytes = kMostPartBytes) {
+  const TempFolder folder;
+  TraceWriter writer(folder / "t", header, real_files(), part_bytes);
+  write(writer);
+  writer.finish();
+  return read_trace(folder / "t");
+}
+
 /// Two steps with a record of each kind, whole or only hashed.
 void write_steps(TraceWriter& writer) {
   for (int64_t step = 0; step < 2; ++step) {
@@ -56,6 +67,11 @@ void write_steps(TraceWriter& writer) {
     writer.tensor(Phase::scores, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
     writer.collective({"broadcast", "", "data", "initial", 2, DType::float64, {3}, 17, 18});
     writer.collective({"barrier", "", "data", "", -1, DType::int64, {1}, 1, 2});
+    const Placement rows{true, {5, 3}, {2, 0}}, replicated{false, {2, 3}, {0, 0}};
+    writer.tensor(Phase::gradient_parts, "micro 0/w",
+                  {kValues.data(), DType::float32, kShape, {}, kValues.data(), &rows}, Sharing::own);
+    writer.tensor(Phase::parameters, "w",
+                  {kValues.data(), DType::float32, kShape, {}, nullptr, &replicated}, Sharing::replicated);
     writer.end_step();
   }
 }
@@ -90,12 +106,10 @@ TEST(TraceWriter, WritesNothingWhileItPauses) {
 }
 
 TEST(TraceWriter, GivesBackEveryKindOfRecord) {
-  TempFolder folder;
   CollectiveRecord reduce{"reduce_gradients", "mean",  "gradients", "bucket 2", -1,
                           DType::float32,     {20000}, 17,          18};
   TensorStats stats;
-  {
-    TraceWriter writer(folder / "t", header_of(1, 3));
+  const Trace trace = trace_of(header_of(1, 3), [&](TraceWriter& writer) {
     writer.begin_step(4);
     writer.samples(std::vector<int64_t>{1403, 7, -1});
     writer.random("dropout in head", 99, 432);
@@ -105,9 +119,7 @@ TEST(TraceWriter, GivesBackEveryKindOfRecord) {
     writer.tensor(Phase::parameters, "head.weight", view(), Sharing::replicated);
     writer.tensor(Phase::scores, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
     writer.end_step();
-    writer.finish();
-  }
-  const Trace trace = read_trace(folder / "t");
+  });
   EXPECT_TRUE(trace.finished);
   EXPECT_EQ(trace.header.config_hash, "0123456789abcdef");
   EXPECT_EQ(trace.header.rank, 1);
@@ -135,23 +147,15 @@ TEST(TraceWriter, GivesBackEveryKindOfRecord) {
 }
 
 TEST(TraceWriter, SampleHashesOfStridedRanksAddUpToTheBatchOfOneProcess) {
-  TempFolder folder;
-  std::vector<int64_t> batch = {41, 2, 17, 900, 3, 5};
-  uint64_t sum = 0, whole = 0;
-  for (int rank = 0; rank < 3; ++rank) {
-    TraceWriter writer(folder / "t", header_of(rank, 3));
-    writer.begin_step(0);
-    writer.samples(std::vector<int64_t>{batch[static_cast<std::size_t>(rank)],
-                                        batch[static_cast<std::size_t>(rank) + 3]});
-    writer.finish();
-    sum += read_trace(folder / "t").steps.at(0).records.at(0).stats.hash;
-  }
-  TraceWriter writer(folder / "t", header_of(0, 1));
-  writer.begin_step(0);
-  writer.samples(batch);
-  writer.finish();
-  whole = read_trace(folder / "t").steps.at(0).records.at(0).stats.hash;
-  EXPECT_EQ(sum, whole);
+  const auto hash_of = [](int rank, int world_size, const std::vector<int64_t>& ids) {
+    const Trace trace = trace_of(header_of(rank, world_size), [&](TraceWriter& writer) {
+      writer.begin_step(0);
+      writer.samples(ids);
+    });
+    return trace.steps.at(0).records.at(0).stats.hash;
+  };
+  EXPECT_EQ(hash_of(0, 3, {41, 900}) + hash_of(1, 3, {2, 3}) + hash_of(2, 3, {17, 5}),
+            hash_of(0, 1, {41, 2, 17, 900, 3, 5}));
 }
 
 TEST(TraceWriter, AtLevelOffMakesNoFile) {
@@ -167,16 +171,14 @@ TEST(TraceWriter, AtLevelOffMakesNoFile) {
 }
 
 TEST(TraceWriter, LevelsDecideWhatIsKept) {
-  TempFolder folder;
   for (TraceLevel level : {TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
     for (int rank : {0, 1}) {
-      TraceWriter writer(folder / "t", header_of(rank, 2, level));
-      writer.begin_step(0);
-      writer.tensor(Phase::local_gradients, "own", view(), Sharing::own);
-      writer.tensor(Phase::parameters, "shared", view(), Sharing::replicated);
-      writer.tensor(Phase::snapshot, "kept", view(), Sharing::replicated, {}, Keep::whole);
-      writer.finish();
-      const Trace trace = read_trace(folder / "t");
+      const Trace trace = trace_of(header_of(rank, 2, level), [](TraceWriter& writer) {
+        writer.begin_step(0);
+        writer.tensor(Phase::local_gradients, "own", view(), Sharing::own);
+        writer.tensor(Phase::parameters, "shared", view(), Sharing::replicated);
+        writer.tensor(Phase::snapshot, "kept", view(), Sharing::replicated, {}, Keep::whole);
+      });
       const std::vector<Record>& records = trace.steps.at(0).records;
       EXPECT_TRUE(records[0].has_stats);
       EXPECT_EQ(records[1].has_stats, rank == 0 || level != TraceLevel::hash);
@@ -209,15 +211,12 @@ TEST(TraceWriter, AnExceptionLeavesTheStepAsFarAsItGot) {
 
 TEST(TraceWriter, NamesTheFileThatCannotBeWritten) {
   TempFolder folder;
-  EXPECT_THAT([&] { TraceWriter writer(folder / "missing/t", header_of(0, 1)); },
-              testing::ThrowsMessage<MachineError>(HasSubstr("missing/t")));
-}
-
-TEST(TraceWriter, NamesTheFileWhenTheDiskIsFull) {
+  const auto problem = [](const std::string& path) {
+    return support::thrown_by([&] { TraceWriter writer(path, header_of(0, 1)); });
+  };
+  EXPECT_THAT(problem(folder / "missing/t"), HasSubstr("missing/t"));
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  EXPECT_THAT(
-      [&] { TraceWriter writer("/dev/full", header_of(0, 1)); },
-      testing::ThrowsMessage<MachineError>(HasSubstr("/dev/full: cannot write the trace: No space left on device")));
+  EXPECT_THAT(problem("/dev/full"), HasSubstr("/dev/full: cannot write the trace: No space left on device"));
 }
 
 /// Writes that step, of one record.
@@ -333,9 +332,7 @@ TEST(TraceWriter, EightRanksOfSixHundredStepsFitInFiveMegabytes) {
 }
 
 TEST(TraceWriter, WritesALargeStepInPartsThatReadAsOne) {
-  TempFolder folder;
-  const auto write = [&](const std::string& path, std::size_t part_bytes) {
-    TraceWriter writer(path, header_of(0, 1, TraceLevel::full), real_files(), part_bytes);
+  const auto write = [](TraceWriter& writer) {
     for (const int64_t step : {0, 1, 2}) {
       writer.begin_step(step);
       writer.samples(std::vector<int64_t>{step, 7});
@@ -343,12 +340,10 @@ TEST(TraceWriter, WritesALargeStepInPartsThatReadAsOne) {
       for (const char* name : {"a", "b", "c"}) writer.tensor(Phase::reduced_gradients, name, view(), Sharing::replicated);
       writer.end_step();
     }
-    writer.finish();
   };
-  write(folder / "whole", kMostPartBytes);
-  write(folder / "parts", 40);
-  EXPECT_GT(std::filesystem::file_size(folder / "parts"), std::filesystem::file_size(folder / "whole"));
-  const Trace whole = read_trace(folder / "whole"), parts = read_trace(folder / "parts");
+  const TraceHeader header = header_of(0, 1, TraceLevel::full);
+  const Trace whole = trace_of(header, write), parts = trace_of(header, write, 40);
+  EXPECT_GT(parts.file_bytes, whole.file_bytes);
   EXPECT_TRUE(parts.finished);
   ASSERT_EQ(parts.steps.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -359,27 +354,15 @@ TEST(TraceWriter, WritesALargeStepInPartsThatReadAsOne) {
       EXPECT_TRUE(a.phase == b.phase && a.name == b.name && a.stats == b.stats && a.payload == b.payload && a.ids == b.ids);
     }
   }
-  TraceReader norms(folder / "parts"), of_whole(folder / "whole");
-  while (const auto expected = of_whole.next_gradient_norms()) {
-    const auto found = norms.next_gradient_norms();
-    ASSERT_TRUE(found);
-    EXPECT_EQ(found->ids, expected->ids);
-    EXPECT_EQ(found->local_squared, expected->local_squared);
-    EXPECT_EQ(found->reduced_squared, expected->reduced_squared);
-    EXPECT_TRUE(found->has_local && found->has_reduced);
-  }
 }
 
 TEST(TraceWriter, WritesAsManyPartsAsAStepHasRecords) {
-  TempFolder folder;
-  {
-    TraceWriter writer(folder / "t", header_of(0, 1), real_files(), 1);
+  const auto write = [](TraceWriter& writer) {
     writer.begin_step(0);
     for (int i = 0; i < 50'000; ++i) writer.scalar(Phase::control, "rate", i, Sharing::own);
     writer.end_step();
-    writer.finish();
-  }
-  const Trace trace = read_trace(folder / "t");
+  };
+  const Trace trace = trace_of(header_of(0, 1), write, 1);
   ASSERT_TRUE(trace.finished);
   ASSERT_EQ(trace.steps.at(0).records.size(), 50'000u);
   EXPECT_EQ(trace.steps[0].records.back().value, 49'999);
@@ -407,7 +390,7 @@ std::vector<float> random_floats(std::size_t count, unsigned seed) {
 }
 
 TensorStats stats_of(const std::vector<float>& values) {
-  const std::vector<int64_t> shape = {static_cast<int64_t>(values.size())};
+  const std::vector<int64_t> shape = {std::ssize(values)};
   return tensor_stats({values.data(), DType::float32, shape, {}});
 }
 
