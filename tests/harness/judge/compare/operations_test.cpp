@@ -157,6 +157,40 @@ TEST(Parting, IsWhereCandidatesOrLabelsAreOthers) {
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {2, 3})}), "");
 }
 
+/// A loss over signed pairs that takes a rank's own candidates first, and those of another rank that a ring brings.
+Operations by_ring(const Values& own, const Values& brought) {
+  Log log;
+  const Projection x = log.take(rows(own), true);
+  std::vector<Projection> terms;
+  double sum = 0;
+  for (const Values& candidates : {own, brought}) {
+    if (candidates.empty()) continue;
+    const bool is_own = candidates == own;
+    Rows scores, signs, made;
+    double loss = 0;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      scores.emplace_back(), signs.emplace_back(), made.emplace_back();
+      for (std::size_t k = 0; k < candidates.size(); ++k) {
+        scores[i].push_back(own[i] * candidates[k]);
+        signs[i].push_back(is_own && i == k ? 1 : -1);
+        made[i].push_back(scores[i][k] * signs[i][k]);
+        loss += made[i][k] / static_cast<double>(own.size());
+      }
+    }
+    const Projection all = is_own ? x : log.take(rows(candidates), true, 2);
+    const Projection s = log.add("mm", 3, {x, all}, matrix(scores)), labels = log.add(is_own ? "add" : "full", is_own ? 4 : 8, {}, matrix(signs));
+    terms.push_back(log.add("sum", 6, {log.add("mul", 5, {labels, s}, matrix(made))}, number(loss)));
+    sum += loss;
+  }
+  return log.loss(terms.size() == 1 ? terms[0] : log.add("add.Tensor", 7, terms, number(sum)));
+}
+
+TEST(Parting, IsNotWhereARingHasLabelsOfItsOwnCandidates) {
+  const Operations all = by_ring(kAll, {});
+  EXPECT_EQ(code_of({all}, {by_ring(kFirst, {kLast[0]}), by_ring(kLast, {kFirst[0]})}), " train.py:4");
+  EXPECT_EQ(code_of({all}, {by_ring(kFirst, {}), by_ring(kLast, {})}), "local-negatives train.py:3");
+}
+
 Operations of_two_terms(double main, double second) {
   Log log;
   const Projection x = log.add("mul", 1, {}, number(main)), y = log.add("div", 2, {}, number(second));
