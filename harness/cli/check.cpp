@@ -70,15 +70,13 @@ struct Wanted {
   std::string out = {};  ///< the run whose folder {out} is; empty: its own
 };
 
-int cores_here() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
-
 /// GPUs that the driver lists, or else cores; at most 4.
 int default_ranks() {
   std::error_code error;
   int gpus = 0;
   for (fs::directory_iterator at("/proc/driver/nvidia/gpus", error), end; !error && at != end; at.increment(error))
     ++gpus;
-  return std::clamp(gpus > 0 ? gpus : cores_here(), 2, 4);
+  return std::clamp(gpus > 0 ? gpus : static_cast<int>(std::thread::hardware_concurrency()), 2, 4);
 }
 
 int exit_code_of(const CheckDocument& document) {
@@ -296,11 +294,10 @@ class TrainerCheck {
     for (const std::string& word : split_lists({options_.ranks})) {
       char* end = nullptr;
       const int64_t number = std::strtoll(word.c_str(), &end, 10);
-      if (word.empty() || *end != '\0' || number < 1 || number > 1024)
+      if (word.empty() || *end != '\0' || number < 1 || number > 1024 || ranks.size() == 2)
         throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
       ranks.push_back(static_cast<int>(number));
     }
-    if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
     const bool alike = options_.same_layout || !options_.vary.empty() || !options_.resumed.empty();
     if (ranks.empty()) ranks.push_back(names_placeholder(options_.run, "ranks") ? default_ranks() * node_count_ : 1);
     // A list names each number once: 2,2 is two of them.
@@ -535,7 +532,10 @@ class TrainerCheck {
 
   // What is said.
 
-  std::string again() const { return fmt::format("lockstep check {}--out {}", options_.kept ? "--kept " : "", shell_quoted(fs::relative(options_.out).string())); }
+  std::string again() const {
+    const char* const check = options_.kept ? "lockstep check --kept --out " : "lockstep check --out ";
+    return check + shell_quoted(fs::relative(options_.out).string());
+  }
 
   /// What one more run shows, in which one thing is otherwise.
   std::optional<Otherwise> otherwise(const LedFindings& found, const std::string& run, const std::string& reference,

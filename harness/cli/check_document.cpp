@@ -136,14 +136,14 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   return document;
 }
 
-std::vector<SuiteChart> charts_of(const std::vector<LedStep>& steps, int64_t first, bool led, const std::string& reference,
-                                  const std::string& run) {
+std::vector<SuiteChart> charts_of(const std::vector<LedStep>& steps, int64_t first, bool led,
+                                  const std::string& reference, const std::string& run) {
   const ChartAxis step{"step", "", false};
-  SuiteChart losses{"Loss", led ? "of each step, in float64, from equal weights" : "of each step, each run from its own weights",
-                    step, {"loss", "", false}, false, {}, {}};
-  SuiteChart gradients{"Difference of gradients",
-                       led ? "relative to the reference's; below 1e-12 they are the same" : "relative to the reference's",
-                       step, {"difference", "", true}, false, {}, {}};
+  const char *of_loss = "of each step, each run from its own weights", *of_gradients = "relative to the reference's";
+  if (led) of_loss = "of each step, in float64, from equal weights";
+  if (led) of_gradients = "relative to the reference's; below 1e-12 they are the same";
+  SuiteChart losses{"Loss", of_loss, step, {"loss", "", false}, false, {}, {}};
+  SuiteChart gradients{"Difference of gradients", of_gradients, step, {"difference", "", true}, false, {}, {}};
   ChartSeries a{reference, CaseVerdict::good, {}}, b{run, CaseVerdict::good, {}},
       off{"before clipping", CaseVerdict::good, {}};
   for (const LedStep& step : steps) {

@@ -137,13 +137,15 @@ void require_undamaged(const std::string& run_dir) {
 }
 
 /// By the forced runs of both with their twins.
-Mechanism compare_forced(const CompareOptions& compare, const RunRecord& a, const RunRecord& b, const ForcedBeside& beside) {
+Mechanism compare_forced(const CompareOptions& compare, const RunRecord& a, const RunRecord& b,
+                         const ForcedBeside& beside) {
   ForcedInputs inputs{compare, beside.reference, beside.cell, beside.reference_twin, beside.cell_twin, compare.steps};
   inputs.one_build = std::ranges::all_of(std::to_array<std::string>({"build", "libtorch", "isa", "threads_per_rank"}), [&](const std::string& fact) {
     const auto of_a = a.provenance.find(fact), of_b = b.provenance.find(fact);
     return of_a != a.provenance.end() && of_b != b.provenance.end() && of_a->second == of_b->second;
   });
-  for (const std::string& dir : {beside.reference, beside.cell, beside.reference_twin, beside.cell_twin}) require_undamaged(dir);
+  for (const std::string& dir : {beside.reference, beside.cell, beside.reference_twin, beside.cell_twin})
+    require_undamaged(dir);
   Mechanism mechanism = judge_forced(inputs);
   mechanism.sentence += fmt::format(" The same matrix has forced runs: {} and {}, with their float64 twins.",
                                     name_of_folder(beside.reference), name_of_folder(beside.cell));
@@ -153,18 +155,22 @@ Mechanism compare_forced(const CompareOptions& compare, const RunRecord& a, cons
 /// Two runs that lockstep trained: where their matrix has forced runs of both, these decide.
 Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const RunRecord& b) {
   const auto beside = forced_runs_beside(compare.run_a, a, compare.run_b, b);
-  const bool twins = beside && beside->has_twins(), one_seed = twins && beside->seed == a.config.seed && beside->seed == b.config.seed;
+  const bool twins = beside && beside->has_twins(),
+             one_seed = twins && beside->seed == a.config.seed && beside->seed == b.config.seed;
   if (one_seed && beside->reference != beside->cell) return compare_forced(compare, a, b, *beside);
   Mechanism mechanism = compare_runs(compare);
   if (twins && !one_seed && mechanism.verdict == VerdictKind::inconclusive)
-    mechanism.sentence += fmt::format(" The same matrix has forced runs of seed {}: compare the runs of that seed.", beside->seed);
+    mechanism.sentence +=
+        fmt::format(" The same matrix has forced runs of seed {}: compare the runs of that seed.", beside->seed);
   const auto &of_a = a.config.forced, &of_b = b.config.forced;
-  const bool alike = of_a.on() == of_b.on() && of_a.twin == of_b.twin && (!of_a.on() || a.config.layout == b.config.layout);
+  const bool alike =
+      of_a.on() == of_b.on() && of_a.twin == of_b.twin && (!of_a.on() || a.config.layout == b.config.layout);
   const bool later = mechanism.first_divergence && mechanism.first_divergence->step > 0;
   if (alike || mechanism.verdict != VerdictKind::divergent || !(later || of_a.twin != of_b.twin)) return mechanism;
   Mechanism open;
-  open.sentence = "Each step of a forced run begins with another run's state, and its twin computes in float64: what one does otherwise "
-                  "than a free run, or than one of another layout, decides nothing without the twins, which lie in its matrix's folder.";
+  open.sentence =
+      "Each step of a forced run begins with another run's state, and its twin computes in float64: what differs from a "
+      "free run, or from one of another layout, decides nothing without the twins, which lie in its matrix's folder.";
   return open;
 }
 
@@ -240,15 +246,19 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
                               shell_quoted(options.run_a), shell_quoted(options.run_b));
   document.reference = options.run_a, document.run = options.run_b;
   const auto name = [&](const std::string& run) {
-    const auto last = [](const std::string& dir) { return std::filesystem::path(dir).lexically_normal().filename().string(); };
+    const auto last = [](const std::string& dir) {
+      return std::filesystem::path(dir).lexically_normal().filename().string();
+    };
     return last(options.run_a) == last(options.run_b) ? run : last(run);
   };
   if (!options.outputs.html.empty() || !options.outputs.md.empty())
-    document.charts = charts_of(paired_steps(options.run_a, options.run_b), mechanism.first_divergence ? mechanism.first_divergence->step : -1, false,
+    document.charts = charts_of(paired_steps(options.run_a, options.run_b),
+                                mechanism.first_divergence ? mechanism.first_divergence->step : -1, false,
                                 name(options.run_a), name(options.run_b));
   print_document(document, comparison_json(mechanism, options.run_a, options.run_b, differences, configured),
                  check_text(document, console.out_colour, console.out_width), options.outputs, console);
-  write_tools({{name(options.run_a), options.run_a}, {name(options.run_b), options.run_b, options.run_a, check_markdown(document)}},
+  write_tools({{name(options.run_a), options.run_a},
+               {name(options.run_b), options.run_b, options.run_a, check_markdown(document)}},
               options.outputs.tools, console);
   return comparison_exit_code(mechanism.verdict, expected);
 }

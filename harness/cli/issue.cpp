@@ -157,7 +157,8 @@ class SmallFolder {
       }
     }
     json asked = check_["asked"];
-    for (const char* key : {"reference", "run", "resume_with"}) asked[key] = names_.without_secrets(text_at(asked, key));
+    for (const char* key : {"reference", "run", "resume_with"})
+      asked[key] = names_.without_secrets(text_at(asked, key));
     asked.update({{"folder", "."},
                   {"kept", true},
                   {"ranks", fmt::format("{},{}", ranks_of({"reference-float64", "whole"}),
@@ -201,7 +202,8 @@ class SmallFolder {
 };
 
 std::string issue_text(const std::string& out, const json& check, const Names& names) {
-  std::string text = fmt::format("### {}\n\n    {}\n\n", text_at(check, "headline"), names.without_secrets(text_at(check, "command")));
+  std::string text =
+      fmt::format("### {}\n\n    {}\n\n", text_at(check, "headline"), names.without_secrets(text_at(check, "command")));
   for (const json& each : check.value("because", json::array())) text += json_as<std::string>(each).value_or("") + "\n";
   for (const json& fact : check.value("facts", json::array()))
     if (const std::string state = text_at(fact, "state"); state != "same" && state != "none")
@@ -217,7 +219,8 @@ std::string issue_text(const std::string& out, const json& check, const Names& n
     const json facts = read_json(folder + "run.json").value("provenance", json::object());
     for (const auto& [key, value] : facts.items())
       if (key == "isa" || key == "cores" || key.starts_with("env."))
-        text += fmt::format("| {} |\n", replaced(names.without_secrets(key + "=" + text_at(facts, key.c_str())), "=", " | "));
+        text += fmt::format("| {} |\n",
+                            replaced(names.without_secrets(key + "=" + text_at(facts, key.c_str())), "=", " | "));
     break;
   }
   return names.without(text);

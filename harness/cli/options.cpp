@@ -315,7 +315,11 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   last_wins(command->add_option("--vary", options.vary, "accumulate: the same ranks, with more micro-steps"))->type_name("WHAT");
   command->add_option("--resumed", options.resumed, "does a run that is stopped before step K (default: half) and resumed train as one that is not?")->type_name("K")->expected(0, 1)->default_str("half")->check(between(1, kAnyMany, true, "half"));
   last_wins(command->add_option("--resume-with", options.resume_with, "with --resumed: what resumes, for a shell (default: the same command)"))->type_name("CMD");
-  CLI::Option* const acted = last_wins(command->add_option("--acted", options.acted, "instead of a command: log-probabilities as a rollout acted and as recomputed, a JSON object a line; - is standard input"))->type_name("FILE");
+  CLI::Option* const acted =
+      last_wins(command->add_option("--acted", options.acted,
+                                    "instead of a command: log-probabilities as a rollout acted and as recomputed, a "
+                                    "JSON object a line; - is standard input"))
+          ->type_name("FILE");
   repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
   last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
   command->add_flag("--kept", options.kept, "start nothing: judge the runs that --out holds (of lockstep issue)");
@@ -331,7 +335,9 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   command->add_flag("--fresh", options.fresh, "run again what is there");
   add_outputs(command, options.outputs);
   add_tools(command, options.outputs.tools);
-  acted->excludes(command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node {ranks} train.py --batch {batch}"));
+  acted->excludes(command->add_option(
+      "COMMAND", options.command,
+      "what starts your trainer, after --: torchrun --nproc-per-node {ranks} train.py --batch {batch}"));
   command->positionals_at_end();
   return command;
 }

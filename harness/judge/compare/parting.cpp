@@ -341,7 +341,8 @@ class Kinds : public Walk {
 
   static bool has_equal_sides(const Projection& of) { return of.shape.size() == 2 && of.shape[0] == of.shape[1]; }
 
-  /// Has the run as many candidates there as rows? They may be the rank's own alone, the first of which is the first row's.
+  /// Has the run as many candidates there as rows? They may be the rank's own alone, the first of which is the first
+  /// row's.
   bool has_own_alone(int i) const {
     const auto met = met_.find(i);
     if (met == met_.end()) return false;
@@ -356,7 +357,8 @@ class Kinds : public Walk {
     const bool same_columns = constant == kNone && takes_same_columns(seen);
     if (constant == kNone && !same_columns) return std::nullopt;
     const int user = user_of(constant == kNone ? seen.i : constant);
-    if (user == kNone || !first().is_of_weights(user) || has_own_alone(user) || has_own_alone(constant)) return std::nullopt;
+    if (user == kNone || !first().is_of_weights(user) || has_own_alone(user) || has_own_alone(constant))
+      return std::nullopt;
     const bool mask = takes_away(user, at(same_columns ? seen.i : constant).out[0]);
     const auto points = [](const std::string& name) {
       return is_one_of(name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "index_put",
@@ -400,7 +402,9 @@ class Kinds : public Walk {
   std::string own_candidates(const Seen& seen) const {
     const Projection &whole = seen.operation.out[0], &part = seen.own.out[0];
     // Labels of a part of the candidates do not say that there are no others.
-    if (!has_equal_sides(whole) || !has_equal_sides(part) || part.shape[0] >= whole.shape[0] || first().is_constant(seen.i)) return "";
+    if (!has_equal_sides(whole) || !has_equal_sides(part) || part.shape[0] >= whole.shape[0] ||
+        first().is_constant(seen.i))
+      return "";
     return fmt::format("a row meets the {} of its own rank alone, of {}", part.shape[1], whole.shape[1]);
   }
 
