@@ -195,13 +195,15 @@ for step in range(9):
     (F.cross_entropy(net(batch[0]), batch[1], reduction="none") * weight).mean().backward()
     grads = [p.grad for p in net.parameters()]
     norm = torch.cat([g.flatten() for g in grads]).norm()
+    if kind == "late":
+        nn.utils.clip_grad_norm_(net.parameters(), limit)
     for g in grads:
         dist.all_reduce(g, op=dist.ReduceOp.MAX if kind == "max" else dist.ReduceOp.SUM)
         g /= world
     if args.kind == "own norm":
         for g in grads:
             g *= (limit / norm).clamp(max=1)
-    else:
+    elif kind != "late":
         nn.utils.clip_grad_norm_(net.parameters(), limit)
     if kind == "again":
         dist.all_reduce(net[2].bias.grad)
@@ -308,7 +310,7 @@ for batch in DataLoader(Rows(), batch_size=args.batch, sampler=DistributedSample
 LINED = {"": "", "padded": "", "classes": "", "places": "", "left out": "rows-left-out",
          "content": "sample-content", "own": "mean-of-means"}  # fmt: skip
 KEPT = {"": "the same", "seen": "buffers-not-synchronised", "key": "average-of-weights-differs", "rows": "the ranks have other rows than the reference"}
-BY_HAND = {"": "", "max": "wrong-reduction-op", "own norm": "clip-on-local-norm", "again": "gradient-sum-not-mean",
+BY_HAND = {"": "", "max": "wrong-reduction-op", "own norm": "clip-on-local-norm", "again": "gradient-sum-not-mean", "late": "clip-before-reduction",
            "fifth": "constant-factor", "early": "schedule-shifted", "evaluation": "extra-draws",
            "same rows": "shards-identical", "kept": "rank-behind-data", "permutation": "sampler-seed-differs"}  # fmt: skip
 LOADED = {"": "", "unclipped": "", "unreduced": "gradient-not-reduced"}

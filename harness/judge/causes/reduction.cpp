@@ -237,12 +237,6 @@ bool keep_their_own(const CauseInputs& inputs, const Reduction& reduction) {
          });
 }
 
-template <bool all>
-Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
-  if (!keep_their_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
-  return told("{} are each rank's own local gradient", of_tensors(reduction));
-}
-
 double norm_of_rank(const Reduction& reduction, std::size_t rank) {
   double whole = 0;
   for (const Reduced& tensor : reduction.tensors) whole = std::hypot(whole, norm(tensor.local[rank]->values));
@@ -269,6 +263,13 @@ Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reducti
   if (!by_hand && !explains(reduction, clipped, true)) return {};
   return told("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
               by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", "));
+}
+
+template <bool all>
+Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
+  if (!keep_their_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
+  if (clip_before_reduction(inputs, reduction)) return {};  // reduced by hand, after that
+  return told("{} are each rank's own local gradient", of_tensors(reduction));
 }
 
 /// Is every rank's gradient what is left of its micro-steps' where the sum so far is clipped after each but the last?
