@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -156,7 +158,6 @@ Cause made(std::string code, double confidence, std::string evidence);
 /// The cause of the hypothesis' row, with its strength.
 inline Cause told(std::string evidence) { return made("", 0, std::move(evidence)); }
 
-#ifdef FMT_VERSION  // Sources that include fmt hand a format and what it takes; LibTorch brings its own.
 template <typename... Args>
 Cause made(std::string code, double confidence, fmt::format_string<Args...> evidence, Args&&... args) {
   return made(std::move(code), confidence, fmt::format(evidence, std::forward<Args>(args)...));
@@ -170,7 +171,6 @@ template <typename... Args>
 Cause told(double strength, fmt::format_string<Args...> evidence, Args&&... args) {
   return made("", strength, evidence, std::forward<Args>(args)...);
 }
-#endif
 
 /// The cause as one rank's mistake, where it is that of exactly one.
 template <typename Ranks>
