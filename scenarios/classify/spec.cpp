@@ -76,6 +76,8 @@ int64_t crops_of(int64_t steps, const CropConfig& crops) {
 
 /// Crops as samples of series.
 SampleCut crop_cut(const CropConfig& crops) {
+  if (crops.min_steps > crops.max_steps)
+    throw ConfigError(fmt::format("data.min_steps {} is longer than data.max_steps {}", crops.min_steps, crops.max_steps));
   return {"rows", crops.max_steps, crops.holdout_series, fmt::format("data.min_steps {} does not fit", crops.min_steps),
           [crops](int64_t steps) { return crops_of(steps, crops); }};
 }

@@ -104,6 +104,9 @@ int64_t pairs_of(int64_t steps, const PairConfig& config) {
 
 /// Pairs as samples of series.
 static SampleCut pair_cut(const PairConfig& config) {
+  if (config.min_context > config.context_steps)
+    throw ConfigError(fmt::format("data.min_context {} is longer than data.context_steps {}", config.min_context,
+                                  config.context_steps));
   return {"pairs", int64_t{config.context_steps} + config.action_steps, config.holdout_series,
           fmt::format("data.context_steps {} and data.action_steps {} do not fit", config.context_steps,
                       config.action_steps),

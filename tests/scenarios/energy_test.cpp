@@ -149,6 +149,9 @@ TEST(Dataset, RefusesWhatGivesNoPairs) {
   PairConfig config = files_config(train, train);
   config.holdout_series = 8;
   EXPECT_THAT(refusal(config), HasSubstr("data.holdout_series 8 leaves none of the 8"));
+  config = files_config(train, train);
+  config.min_context = 17;
+  EXPECT_THAT(refusal(config), HasSubstr("data.min_context 17 is longer than data.context_steps 16"));
 }
 
 TEST(CountPairs, AreThoseThatAreCut) {

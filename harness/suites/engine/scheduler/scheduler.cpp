@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <numeric>
 #include <semaphore>
@@ -251,6 +250,14 @@ bool changes(OperationKind kind) {
 
 }  // namespace
 
+/// "ENOSPC".
+static std::string_view name_of(std::error_code error) {
+  constexpr std::pair<int, std::string_view> kNames[] = {{ENOSPC, "ENOSPC"}, {EDQUOT, "EDQUOT"}, {EIO, "EIO"},
+                                                         {EINTR, "EINTR"},   {EROFS, "EROFS"},   {EACCES, "EACCES"}};
+  const auto* const found = std::ranges::find(kNames, error.value(), &std::pair<int, std::string_view>::first);
+  return found == std::end(kNames) ? "an error" : found->second;
+}
+
 void ScheduledProcess::end() {
   ended_ = true;
   if (group_ != nullptr) group_->end();
@@ -308,16 +315,16 @@ Intervention ScheduledProcess::injected(const Operation& operation) {
     case InjectedFault::fail:
     case InjectedFault::fail_done:
       if (!here) return {};
-      mark_ = fmt::format("fails with {}{}", strerrorname_np(script_.error.value()),
+      mark_ = fmt::format("fails with {}{}", name_of(script_.error),
                           script_.injected == InjectedFault::fail_done ? ", and was done" : "");
       return {.error = script_.error, .performed = script_.injected == InjectedFault::fail_done};
     case InjectedFault::fail_onward:
       if (!takes_room(operation.kind)) return {};
-      mark_ = fmt::format("fails with {}", strerrorname_np(script_.error.value()));
+      mark_ = fmt::format("fails with {}", name_of(script_.error));
       return {.error = script_.error};
     case InjectedFault::fail_folder:
       if (!changes(operation.kind)) return {};
-      mark_ = fmt::format("fails with {}", strerrorname_np(script_.error.value()));
+      mark_ = fmt::format("fails with {}", name_of(script_.error));
       return {.error = script_.error};
     case InjectedFault::shorten:
       if (!here) return {};
