@@ -154,7 +154,7 @@ std::vector<SuiteChart> charts_of(const std::vector<LedStep>& steps, int64_t fir
   }
   losses.panels = {{"", {a, b}}};
   gradients.panels = {{"", {off}}};
-  if (first >= 0) gradients.marks = {{"first difference", static_cast<double>(first)}};
+  if (first >= 0) losses.marks = gradients.marks = {{"first difference", static_cast<double>(first)}};
   return {losses, gradients};
 }
 

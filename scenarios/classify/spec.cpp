@@ -76,8 +76,6 @@ int64_t crops_of(int64_t steps, const CropConfig& crops) {
 
 /// Crops as samples of series.
 SampleCut crop_cut(const CropConfig& crops) {
-  if (crops.min_steps > crops.max_steps)
-    throw ConfigError(fmt::format("data.min_steps {} is longer than data.max_steps {}", crops.min_steps, crops.max_steps));
   return {"rows", crops.max_steps, crops.holdout_series, fmt::format("data.min_steps {} does not fit", crops.min_steps),
           [crops](int64_t steps) { return crops_of(steps, crops); }};
 }
@@ -104,6 +102,8 @@ std::vector<std::string> require_classes(const SourceSeries& series) {
 /// The classes of the training file, too.
 SeriesParts load_parts(const RunConfig& config, std::vector<std::string>& classes) {
   const CropConfig& crops = classify(config).data;
+  if (crops.min_steps > crops.max_steps)
+    throw ConfigError(fmt::format("data.min_steps {} is longer than data.max_steps {}", crops.min_steps, crops.max_steps));
   SourceSeries series = load_series(config.data);
   classes = require_classes(series);
   return parts_of(std::move(series), crop_cut(crops));

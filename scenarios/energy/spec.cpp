@@ -104,9 +104,6 @@ int64_t pairs_of(int64_t steps, const PairConfig& config) {
 
 /// Pairs as samples of series.
 static SampleCut pair_cut(const PairConfig& config) {
-  if (config.min_context > config.context_steps)
-    throw ConfigError(fmt::format("data.min_context {} is longer than data.context_steps {}", config.min_context,
-                                  config.context_steps));
   return {"pairs", int64_t{config.context_steps} + config.action_steps, config.holdout_series,
           fmt::format("data.context_steps {} and data.action_steps {} do not fit", config.context_steps,
                       config.action_steps),
@@ -225,6 +222,9 @@ DataFacts inspect_pairs(const PairConfig& config) {
 }
 
 Dataset load_dataset(const PairConfig& config) {
+  if (config.min_context > config.context_steps)
+    throw ConfigError(fmt::format("data.min_context {} is longer than data.context_steps {}", config.min_context,
+                                  config.context_steps));
   SeriesParts parts = parts_of(load_series(config), pair_cut(config));
   const ChannelScale scale = channel_scale(parts.source.train, parts.split.kept);
   Dataset dataset;

@@ -238,9 +238,10 @@ TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
   EXPECT_EQ(same.code, 0);
   EXPECT_THAT(same.out, HasSubstr("✓ the same: every bit of"));
 
-  const ProgramEnd found = lockstep({"compare", a, b, "--json", "--html", folder_ / "drawn.html"});
+  const ProgramEnd found = lockstep({"compare", a, b, "--json", "--html", folder_ / "drawn.html", "--md", folder_ / "drawn.md"});
   EXPECT_EQ(found.code, 1);
-  EXPECT_THAT(read_text(folder_ / "drawn.html"), AllOf(HasSubstr("Difference of gradients"), HasSubstr("first difference"), HasSubstr("<svg")));
+  EXPECT_THAT(read_text(folder_ / "drawn.html"), HasSubstr("<title>Loss</title>"));
+  EXPECT_THAT(read_text(folder_ / "drawn.md"), HasSubstr("first difference: 17"));
   const auto first = nlohmann::json::parse(found.out).at("first_divergence");
   EXPECT_EQ(first.at("step"), 17);
   EXPECT_EQ(first.at("rank"), 5);
