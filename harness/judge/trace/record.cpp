@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
